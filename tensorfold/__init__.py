@@ -1,0 +1,34 @@
+"""TensorFold: DeepSeek-V4.1-Flash from its published checkpoint, with bits that do not depend on how it runs."""
+
+try:
+    import mlx.core as _mlx  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        "MLX has no backend installed here. On Linux choose one: pip install 'tensorfold[cpu]', 'tensorfold[cuda12]' or "
+        "'tensorfold[cuda13]'; on a Mac, pip install mlx brings Metal."
+    ) from error
+
+from tensorfold.checkpoint.errors import CheckpointError
+from tensorfold.config import ConfigError, ModelConfig
+from tensorfold.engine.engine import CapacityError
+from tensorfold.engine.slot import NumericError, Stats, TokenLogprobs
+from tensorfold.handle import SlotHandle
+from tensorfold.model import Model
+from tensorfold.results import Generation, Piece
+from tensorfold.state.save import SaveError
+
+__version__ = "0.1.0"
+__all__ = [
+    "CapacityError",
+    "CheckpointError",
+    "ConfigError",
+    "Generation",
+    "Model",
+    "ModelConfig",
+    "NumericError",
+    "Piece",
+    "SaveError",
+    "SlotHandle",
+    "Stats",
+    "TokenLogprobs",
+]

@@ -1,0 +1,1 @@
+"""Backends: the operations that the network asks for, and what carries them out."""

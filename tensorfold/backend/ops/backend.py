@@ -1,0 +1,188 @@
+"""OpsBackend: the Backend in plain mx operations, anywhere MLX runs; knows the config's constants, no layers and no slots.
+
+Rows of a round share a launch where this device's operations are row-invariant (`rows.invariant` finds out at load); elsewhere
+every operation runs row by row with identical shapes, through the same code.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+
+import mlx.core as mx
+
+from tensorfold.backend.base import Columns, Segment, WeightSource
+from tensorfold.backend.layout import RowKind
+from tensorfold.backend.ops import attention, glue, linear, moe, quant
+from tensorfold.backend.ops.linear import Fp4Experts, Fp8Weight
+from tensorfold.backend.ops.rows import row_wise
+from tensorfold.config import ModelConfig
+
+
+def compiles_loops() -> bool:
+    """Whether mx.compile fuses element-wise work here: always on a GPU, on a CPU with a C++ compiler in reach."""
+    return mx.default_device() == mx.gpu or shutil.which("g++") is not None
+
+
+class OpsBackend:
+    """See `backend.base.Backend` for what each operation is; shapes and roundings are stated there and beside each formula."""
+
+    name = "ops"
+
+    def __init__(self, config: ModelConfig, by_row: bool = False, compiled: bool | None = None):
+        self.config, self.by_row = config, by_row
+        self.compiled = compiles_loops() if compiled is None else compiled
+        self._matrices = linear.Matrices(self.compiled)
+        self._hc_split = mx.compile(glue.hc_split) if self.compiled else glue.hc_split
+
+    # weights
+    def load_fp8(self, source: WeightSource, names: Sequence[str], groups: int = 1) -> Fp8Weight:
+        return linear.load_fp8(source, tuple(names), groups)
+
+    def load_bf16(self, source: WeightSource, names: Sequence[str]) -> mx.array:
+        parts = [source.array(name) for name in names]
+        return parts[0] if len(parts) == 1 else mx.concatenate(parts)
+
+    def load_f32(self, source: WeightSource, name: str) -> mx.array:
+        return source.array(name)
+
+    def rows_of(self, weight: Fp8Weight, start: int, rows: int) -> Fp8Weight:
+        return weight.part(start, rows)
+
+    def load_experts(self, source: WeightSource, prefix: str, count: int) -> Fp4Experts:
+        return linear.load_experts(source, prefix, count)
+
+    # glue
+    def embed(self, ids: mx.array, table: mx.array) -> mx.array:
+        return table[ids]
+
+    @row_wise("x")
+    def rms_norm(self, x: mx.array, weight: mx.array) -> mx.array:
+        return glue.rms_norm(x, weight, self.config.rms_norm_eps)
+
+    @row_wise("x", "table")
+    def rope(self, x: mx.array, table: mx.array, inverse: bool = False) -> mx.array:
+        return glue.rope(x, table, inverse)
+
+    @row_wise("x")
+    def act_quant_fp8(self, x: mx.array) -> mx.array:
+        return quant.round_trip_fp8(x)
+
+    @row_wise("x")
+    def pack(self, x: mx.array, kind: RowKind) -> mx.array:
+        return quant.pack(x, kind)
+
+    def unpack(self, rows: mx.array, kind: RowKind) -> mx.array:
+        return quant.unpack(rows, kind)
+
+    # matrices
+    @row_wise("x")
+    def matvec_fp8(self, x: mx.array, weight: Fp8Weight) -> mx.array:
+        return self._matrices.fp8(x, weight)
+
+    def matvec_grouped(self, x: mx.array, weight: Fp8Weight) -> mx.array:
+        return self.matvec_fp8(x, weight)  # a plain bf16 input and one that went through FP8 look alike here
+
+    @row_wise("x")
+    def matvec_bf16(self, x: mx.array, weight: mx.array) -> mx.array:
+        return self._matrices.bf16(x, weight)
+
+    @row_wise("x")
+    def matvec_f32(self, x: mx.array, weight: mx.array) -> mx.array:
+        return self._matrices.f32(x, weight)
+
+    # hyper-connections and Engram
+    @row_wise("x")
+    def hc_mix(self, x: mx.array, fn: mx.array, base: mx.array, scale: mx.array) -> tuple[mx.array, mx.array, mx.array]:
+        c = self.config
+        flat = x.reshape(x.shape[0], -1).astype(mx.float32)
+        mixed = self._matrices.f32(flat, fn) * glue.inverse_rms(flat, c.rms_norm_eps)
+        return self._hc_split(mixed, base, scale, c.hc_mult, c.hc_sinkhorn_iters, c.hc_eps)
+
+    @row_wise("x", "pre")
+    def hc_collapse(self, x: mx.array, pre: mx.array) -> mx.array:
+        return glue.hc_collapse(x, pre)
+
+    @row_wise("x", "pre")
+    def hc_collapse_norm(self, x: mx.array, pre: mx.array, weight: mx.array) -> mx.array:
+        return glue.rms_norm(glue.hc_collapse(x, pre), weight, self.config.rms_norm_eps)
+
+    @row_wise("y", "x", "post", "comb")
+    def hc_post(self, y: mx.array, x: mx.array, post: mx.array, comb: mx.array) -> mx.array:
+        return glue.hc_post(y, x, post, comb)
+
+    @row_wise("x")
+    def hc_mean(self, x: mx.array) -> mx.array:
+        return glue.hc_mean(x)
+
+    @row_wise("codes", "scales")
+    def engram_rows(self, codes: mx.array, scales: mx.array) -> mx.array:
+        values = mx.from_fp8(codes, mx.float32).reshape(*codes.shape[:-1], -1, 32)
+        values = values * quant.UE8M0[scales.astype(mx.int32)][..., None]
+        return values.reshape(codes.shape[0], -1).astype(mx.bfloat16)
+
+    @row_wise("x", "kv")
+    def engram_inject(self, x: mx.array, kv: mx.array, q_weight: mx.array, k_weight: mx.array) -> mx.array:
+        return glue.engram_inject(x, kv, q_weight, k_weight, self.config.rms_norm_eps)
+
+    # attention
+    @row_wise("values", "gates")
+    def compress_pair(self, values: mx.array, gates: mx.array) -> mx.array:
+        return attention.compress_pair(values, gates)
+
+    def index_scores(
+        self, queries: mx.array, weights: mx.array, keys: Columns, segments: Sequence[Segment]
+    ) -> mx.array:
+        parts = []
+        for i, s in enumerate(segments):  # rows of a slot share its keys
+            own = attention.gather(keys._replace(places=keys.places[i]))
+            rows = slice(s.first, s.first + s.rows)
+            parts.append(self.score_rows(queries[rows], weights[rows], own))
+        return mx.concatenate(parts)
+
+    @row_wise("queries", "weights")
+    def score_rows(self, queries: mx.array, weights: mx.array, keys: mx.array) -> mx.array:
+        """Scores of rows against one slot's keys; the place where a test puts another rounding."""
+        return attention.index_scores(queries, weights, keys)
+
+    @row_wise("scores", "visible")
+    def candidate_blocks(self, scores: mx.array, visible: mx.array) -> mx.array:
+        c = self.config
+        return attention.candidate_mask(scores, visible, c.candidate_block_size, c.candidate_topk_blocks)
+
+    @row_wise("scores", "visible", "candidates")
+    def select(self, scores: mx.array, visible: mx.array, candidates: mx.array | None, topk: int) -> mx.array:
+        return attention.select(scores, visible, candidates, topk)
+
+    @row_wise("q", "columns")
+    def attend(self, q: mx.array, columns: list[Columns], sink: mx.array) -> mx.array:
+        return attention.attend(q, columns, sink)
+
+    # caches
+    def gather(self, rows: Columns) -> mx.array:
+        return attention.gather(rows)
+
+    def commit(self, cache: mx.array, places: mx.array, rows: mx.array, keep: mx.array) -> mx.array:
+        keep = keep.reshape(-1, *[1] * (rows.ndim - 1))
+        cache[places] = mx.where(keep, rows, cache[places])
+        return cache
+
+    # experts
+    @row_wise("logits")
+    def route(self, logits: mx.array, bias: mx.array, k: int) -> tuple[mx.array, mx.array]:
+        return moe.route(logits, bias, k, self.config.routed_scaling_factor, self.config.norm_topk_prob)
+
+    @row_wise("x", "ids", "weights")
+    def experts(self, x: mx.array, ids: mx.array, weights: mx.array, experts: Fp4Experts) -> mx.array:
+        m = self._matrices
+        gate, up = (m.gathered_fp4(x[:, None], ids, w) for w in (experts.w1, experts.w3))
+        hidden = moe.swiglu(gate, up, self.config.swiglu_limit, weights[..., None])
+        return m.gathered_fp4(quant.round_trip_fp8(hidden), ids, experts.w2)
+
+    @row_wise("gate", "up")
+    def swiglu(self, gate: mx.array, up: mx.array) -> mx.array:
+        return moe.swiglu(gate, up, self.config.swiglu_limit)
+
+    @row_wise("routed", "shared")
+    def moe_join(self, routed: mx.array, shared: mx.array) -> mx.array:
+        return moe.join(routed, shared)

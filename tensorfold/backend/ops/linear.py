@@ -1,0 +1,138 @@
+"""Matrices of the ops backend: packed weights, decoded as they are used; rows of a result never depend on each other.
+
+An FP8 product is a bf16 matmul: codes decode exactly to bf16, and the 32x32 block's power of two goes into the activations,
+which leaves every product and sum what it would be with the scale in the weight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mlx.core as mx
+import numpy as np
+
+from tensorfold.backend.base import WeightSource
+from tensorfold.backend.ops.quant import E4M3, UE8M0
+
+_E4M3_BF16 = E4M3.astype(mx.bfloat16)
+mx.eval(_E4M3_BF16)  # a lazy array belongs to the thread that made it
+
+
+@dataclass(frozen=True)
+class Fp8Weight:
+    """codes uint8 [groups, N/32, 32, K]; scales bf16 [groups, N/32, 1, K/32, 1]; N is padded to whole blocks, `rows` is without."""
+
+    codes: mx.array
+    scales: mx.array
+    rows: int
+
+    def part(self, start: int, rows: int) -> Fp8Weight:
+        """Rows start..start+rows of an ungrouped weight, whole blocks of 32."""
+        blocks = slice(start // 32, -(-(start + rows) // 32))
+        return Fp8Weight(self.codes[:, blocks], self.scales[:, blocks], rows)
+
+
+@dataclass(frozen=True)
+class Fp4Experts:
+    """Per matrix: nibbles as uint32 [E, N, K/8] and UE8M0 bytes [E, N, K/32]."""
+
+    w1: tuple[mx.array, mx.array]
+    w2: tuple[mx.array, mx.array]
+    w3: tuple[mx.array, mx.array]
+
+
+def load_fp8(source: WeightSource, names: tuple[str, ...], groups: int = 1) -> Fp8Weight:
+    """FP8 matrices that share an input, stacked by rows; with `groups`, equal row groups with an input each."""
+    codes, scales, rows = [], [], 0
+    for name in names:
+        c, s = source.raw(name + ".weight"), source.raw(name + ".scale")
+        if len(names) > 1 and c.shape[0] % 32:
+            raise ValueError(f"{name}.weight: {c.shape[0]} rows cannot be stacked, a multiple of 32 is needed")
+        codes.append(c)
+        scales.append(s)
+        rows += c.shape[0]
+    c, s = (np.concatenate(a) if len(a) > 1 else a[0] for a in (codes, scales))
+    if c.shape[0] % 32:
+        c = np.pad(c, ((0, -c.shape[0] % 32), (0, 0)))
+    k = c.shape[1]
+    values = UE8M0[mx.array(s).astype(mx.int32)].astype(mx.bfloat16)
+    weight = Fp8Weight(mx.array(c).reshape(groups, -1, 32, k), values.reshape(groups, -1, 1, k // 32, 1), rows)
+    mx.eval(weight.codes, weight.scales)
+    return weight
+
+
+def load_experts(source: WeightSource, prefix: str, count: int) -> Fp4Experts:
+    """The experts `prefix.0` .. `prefix.{count-1}`, stacked."""
+
+    def stack(matrix: str) -> tuple[mx.array, mx.array]:
+        parts = []
+        for leaf in ("weight", "scale"):
+            first = source.raw(f"{prefix}.0.{matrix}.{leaf}")
+            out = np.empty((count, *first.shape), np.uint8)
+            for e in range(count):
+                out[e] = source.raw(f"{prefix}.{e}.{matrix}.{leaf}")
+            parts.append(out)
+        codes, scales = parts
+        if not scales.all():  # MLX reads byte 0 as 2^-127; the rule is scale zero
+            codes.reshape(*scales.shape, 16)[scales == 0] = 0
+        pair = mx.array(codes).view(mx.uint32), mx.array(scales)
+        mx.eval(*pair)
+        return pair
+
+    return Fp4Experts(stack("w1"), stack("w2"), stack("w3"))
+
+
+def _decode_bits(codes: mx.array) -> mx.array:
+    """e4m3 codes -> bf16 by integer arithmetic alone, which a compiled loop does many at a time."""
+    v = codes.astype(mx.uint16)
+    m = v & 0x7F
+    small = mx.where(m >= 4, 15360 + ((m - 4) << 5), mx.where(m >= 2, 15232 + ((m - 2) << 6), m * 15104))
+    bits = mx.where(m < 8, small, mx.where(m == 0x7F, 0x7FC0, (m << 4) + (120 << 7)))
+    return (bits.astype(mx.uint16) | ((v & 0x80) << 8)).view(mx.bfloat16)
+
+
+def _decode_table(codes: mx.array) -> mx.array:
+    return _E4M3_BF16[codes.astype(mx.int32)]
+
+
+def _widen_bits(w: mx.array) -> mx.array:
+    """bf16 -> float32 by a shift, exact."""
+    return (w.view(mx.uint16).astype(mx.uint32) << 16).view(mx.float32)
+
+
+class Matrices:
+    """The products; `compiled` chooses how codes are decoded, never what they decode to."""
+
+    def __init__(self, compiled: bool):
+        self._decode = mx.compile(_decode_bits) if compiled else _decode_table
+        self._widen = mx.compile(_widen_bits) if compiled else lambda w: w.astype(mx.float32)
+
+    def fp8(self, x: mx.array, weight: Fp8Weight) -> mx.array:
+        """bf16 [R, groups, K] -> bf16 [R, groups * N]: float32 sums, one rounding."""
+        groups, blocks, _, k = weight.codes.shape
+        rows = x.shape[0]
+        scaled = x.reshape(rows, groups, 1, k // 32, 32).transpose(1, 2, 0, 3, 4) * weight.scales
+        scaled = scaled.reshape(groups, blocks, rows, k)
+        out = scaled @ self._decode(weight.codes).swapaxes(-1, -2)
+        out = out.transpose(2, 0, 1, 3).reshape(rows, groups, -1)
+        n = weight.rows // groups
+        return out[..., :n].reshape(rows, groups * n)
+
+    def bf16(self, x: mx.array, weight: mx.array) -> mx.array:
+        """bf16 [R, K] by bf16 [N, K] -> bf16 [R, N]."""
+        return x @ weight.T
+
+    def f32(self, x: mx.array, weight: mx.array) -> mx.array:
+        """f32 or bf16 [R, K] by f32 or bf16 [N, K] -> f32 [R, N]; a bf16 weight stays packed and is widened as it is used."""
+        wide = self._widen(weight) if weight.dtype == mx.bfloat16 else weight
+        return x.astype(mx.float32) @ wide.T
+
+    def gathered_fp4(self, x: mx.array, ids: mx.array, weight: tuple[mx.array, mx.array]) -> mx.array:
+        """bf16 [R, 1 or k, K], expert ids [R, k] -> bf16 [R, k, N]."""
+        codes, scales = weight
+        wide = x.astype(mx.float32)[:, :, None, :]
+        wide = mx.broadcast_to(wide, (*ids.shape, 1, x.shape[-1]))
+        out = mx.gather_qmm(
+            wide, codes, scales, rhs_indices=ids.astype(mx.uint32), transpose=True, group_size=32, bits=4, mode="mxfp4"
+        )
+        return out.squeeze(-2).astype(mx.bfloat16)

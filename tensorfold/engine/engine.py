@@ -1,0 +1,193 @@
+"""Engine: open slots over one network, stepped round by round on the thread that owns the arrays; knows no prompts' text forms."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import mlx.core as mx
+
+from tensorfold.engine.lanes import Lanes
+from tensorfold.engine.params import SamplingParams
+from tensorfold.engine.prefix import PrefixStore
+from tensorfold.engine.slot import Slot
+from tensorfold.state import snapshot
+from tensorfold.state.caches import PAGE_TOKENS
+from tensorfold.state.snapshot import Snapshot
+from tensorfold.text.tokenizer import Tokenizer
+
+
+class CapacityError(ValueError):
+    """A request that cannot fit, refused before anything is computed."""
+
+
+class Engine:
+    """Opens, steps, forks and frees slots. Every method but `drop` runs on the worker's thread."""
+
+    def __init__(self, lanes: Lanes, tokenizer: Tokenizer, max_context: int, prefix_bytes: int, snapshot_tokens: int):
+        self.lanes, self.tokenizer, self.max_context = lanes, tokenizer, max_context
+        self.snapshot_tokens = snapshot_tokens
+        caches = lanes.caches
+        page_bytes = sum(a.nbytes for a in [*caches.rows.values(), *caches.keys.values()]) // max(1, caches.pages)
+        self.prefixes = PrefixStore(prefix_bytes, page_bytes, lambda s: lanes.pages.drop(s.pages))
+        self.slots: list[Slot] = []
+        self._places = deque(range(caches.slots))
+        self._dropped: deque[Slot] = deque()
+
+    # ---- slots
+
+    @property
+    def free(self) -> int:
+        """Slots that can be opened."""
+        self._collect()
+        return len(self._places)
+
+    def check(self, ids: Sequence[int], params: SamplingParams) -> None:
+        """Raises CapacityError when prompt and reply cannot fit the context."""
+        longest = len(ids) + params.max_tokens
+        if longest > self.max_context:
+            room = self.max_context - len(ids)
+            hint = f"max_tokens can be at most {room}" if room > 0 else "shorten the prompt"
+            raise CapacityError(
+                f"{len(ids)} prompt tokens and max_tokens={params.max_tokens} need {longest} positions; "
+                f"the context holds {self.max_context}: {hint}, or load with a larger max_context"
+            )
+
+    def open(self, ids: Sequence[int], params: SamplingParams, max_drafts: int, silent: bool = False) -> Slot:
+        """A slot for a prompt, started from the longest kept beginning."""
+        if not silent:
+            self.check(ids, params)
+        slot = self._new_slot(ids, params, max_drafts)
+        slot.silent = silent
+        self._reuse(slot)
+        return slot
+
+    def extend(self, slot: Slot, ids: Sequence[int], params: SamplingParams, max_drafts: int) -> None:
+        """Begins another reply after more ids."""
+        if not slot.done or slot.error is not None:
+            state = "is not finished: let it finish or cancel it first" if slot.error is None else f"failed: {slot.error}"
+            raise ValueError(f"this slot {state}")
+        self.check([*slot.ids, *ids], params)
+        slot.ids += ids
+        slot.max_drafts = max_drafts
+        slot.begin(len(slot.ids), params)
+        slot.stats.reused_tokens = slot.committed
+
+    def fork(self, slot: Slot, params: SamplingParams) -> Slot:
+        """A twin of `slot` that goes its own way."""
+        self._need_place()
+        twin = slot.twin(params)
+        twin.place = self._places.popleft()
+        state = self.snapshot(slot)
+        twin.pages = self._put(twin.place, state)
+        self.lanes.pages.drop(state.pages)
+        self.slots.append(twin)
+        return twin
+
+    def adopt(self, slot: Slot, state: Snapshot) -> None:
+        """Gives a slot made elsewhere (a restored one) a place and its state."""
+        self._need_place()
+        slot.place = self._places.popleft()
+        slot.pages = self._put(slot.place, state)
+        slot.committed = state.length
+        self.slots.append(slot)
+
+    def cancel(self, slot: Slot) -> None:
+        """Ends a slot's reply where it is."""
+        slot.finish("cancelled")
+
+    def close(self, slot: Slot) -> None:
+        """Frees a slot's place and pages."""
+        if slot in self.slots:
+            slot.finish("cancelled")
+            self.slots.remove(slot)
+            self.lanes.pages.drop(slot.pages)
+            slot.pages = []
+            self._places.append(slot.place)
+
+    def drop(self, slot: Slot) -> None:
+        """Frees a slot at the next call; safe from any thread and from a finaliser."""
+        self._dropped.append(slot)
+
+    def snapshot(self, slot: Slot) -> Snapshot:
+        """The slot's state as it is in the caches; its holder drops the pages."""
+        lanes = self.lanes
+        return snapshot.take(lanes.caches, lanes.pages, slot.place, slot.pages, slot.ids[: slot.committed])
+
+    # ---- rounds
+
+    def step(self) -> bool:
+        """One round over all open slots; True while any is unfinished."""
+        self._collect()
+        try:
+            ran = self.lanes.round(self.slots)
+        except Exception as error:
+            self._fail(error)
+            raise
+        peak = mx.get_peak_memory()
+        for slot in ran:
+            slot.stats.peak_memory = max(slot.stats.peak_memory, peak)
+            self._remember(slot)
+        return any(not s.done for s in self.slots)
+
+    def remember(self, ids: Sequence[int]) -> None:
+        """Fills the caches with a beginning and keeps its state for later prompts."""
+        if len(ids) > self.max_context:
+            raise CapacityError(f"{len(ids)} tokens do not fit the context of {self.max_context}")
+        slot = self.open(ids, SamplingParams(), 0, silent=True)
+        try:
+            while not slot.done:
+                self.step()
+            self._keep(slot)
+        finally:
+            self.close(slot)
+
+    # ---- inside
+
+    def _new_slot(self, ids: Sequence[int], params: SamplingParams, max_drafts: int) -> Slot:
+        self._need_place()
+        slot = Slot(self._places.popleft(), ids, params, self.tokenizer, max_drafts)
+        self.slots.append(slot)
+        return slot
+
+    def _need_place(self) -> None:
+        self._collect()
+        if not self._places:
+            raise CapacityError(
+                f"all {self.lanes.caches.slots} slots are open: close one, use generate (which queues), "
+                "or load with a larger max_slots"
+            )
+
+    def _collect(self) -> None:
+        while self._dropped:
+            self.close(self._dropped.popleft())
+
+    def _put(self, place: int, state: Snapshot) -> list[int]:
+        lanes = self.lanes
+        if state.length % PAGE_TOKENS:
+            lanes.need_page()
+        return snapshot.put(lanes.caches, lanes.pages, place, state)
+
+    def _reuse(self, slot: Slot) -> None:
+        """Starts a slot from the longest kept beginning of its ids."""
+        state = self.prefixes.best(slot.ids)
+        if state is not None:
+            slot.pages = self._put(slot.place, state)
+            slot.committed = slot.stats.reused_tokens = state.length
+
+    def _remember(self, slot: Slot) -> None:
+        """Keeps what a later prompt may share: every so many prompt tokens, the prompt's end, the reply's end."""
+        prompt = slot.committed <= slot.reply_start
+        if slot.done or (prompt and (slot.committed % self.snapshot_tokens == 0 or slot.committed == slot.reply_start)):
+            self._keep(slot)
+
+    def _keep(self, slot: Slot) -> None:
+        if self.prefixes.budget and slot.committed and slot.error is None and not self.prefixes.has(slot.ids[: slot.committed]):
+            self.prefixes.add(self.snapshot(slot))
+
+    def _fail(self, error: Exception) -> None:
+        """A round that broke ends the slots that were in it; the engine can open new ones."""
+        for slot in self.slots:
+            if not slot.done:
+                slot.error = error
+                slot.finish("error")

@@ -1,0 +1,225 @@
+"""Lane rounds: every token, drafted or not, solo or batched, prompt or reply, comes out of `Lanes.round`.
+
+Knows slots and positions; knows no layers, no text rules and no files.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+import numpy as np
+
+from tensorfold.engine.drafts import DraftBudget, observe
+from tensorfold.engine.pick import Picked, pick
+from tensorfold.engine.rows import RowParams
+from tensorfold.engine.slot import NumericError, Outcome, Slot, TokenLogprobs
+from tensorfold.engine.verify import Verdict, Window, judge
+from tensorfold.network.dspark import Drafter, Proposals
+from tensorfold.network.forward import Network
+from tensorfold.network.plan import Plan, Planner
+from tensorfold.network.plan import Window as PlannedWindow
+from tensorfold.state.caches import Caches
+from tensorfold.state.commit import Commit
+from tensorfold.state.pages import Pages
+from tensorfold.state.snapshot import page_count
+
+ROWS = 16
+EngramRows = Callable[[Sequence[int], Sequence[int]], list[tuple[np.ndarray, np.ndarray]]]
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One slot's part of a round."""
+
+    slot: Slot
+    ids: list[int]
+    known: int
+    draws: bool
+    wants: int = 0
+
+    @property
+    def drafts(self) -> list[int]:
+        return self.ids[self.known :]
+
+
+class Lanes:
+    """Runs rounds over open slots; one per model, on the thread that owns its arrays."""
+
+    def __init__(
+        self, network: Network, drafter: Drafter | None, caches: Caches, engram: EngramRows, chunk: int, fixed_drafts: bool
+    ):
+        self.network, self.drafter, self.caches, self.engram, self.chunk = network, drafter, caches, engram, chunk
+        self.backend, self.config = network.backend, network.config
+        self.pages = Pages(caches.pages)
+        self.planner = Planner(self.config)
+        self.budget = DraftBudget(ROWS, fixed_drafts)
+
+    @property
+    def block(self) -> int:
+        """Most drafts of a slot in a round."""
+        return self.drafter.block if self.drafter else 0
+
+    def round(self, slots: Sequence[Slot]) -> list[Slot]:
+        """One round over the unfinished slots; returns those that took part."""
+        lanes = self._lanes([s for s in slots if not s.done])
+        if not lanes:
+            return []
+        begun = time.perf_counter()
+        plan = self._plan(lanes)
+        new = self.network(plan, self.caches)
+        picked = pick(new.logits, self._row_params(lanes)) if new.logits is not None else None
+        verdict = judge(picked, self._windows(lanes), self.config.eos_token_id)
+        rings = self.drafter.ingest(new.taps, plan.window_table) if self.drafter else []
+        commit = Commit(self.caches, plan, new, rings, self.backend)
+        commit.keep(verdict.kept)
+        proposals = self._propose(lanes, verdict)
+        read = blocking_read(self._values(verdict, picked, proposals), self.caches.arrays())
+        self._rewind(commit, read["kept"], self._apply(lanes, read))
+        if all(lane.known == 1 for lane in lanes):
+            self.budget.costs.add(plan.rows, proposals is not None, time.perf_counter() - begun)
+        return [lane.slot for lane in lanes]
+
+    # ---- schedule
+
+    def _lanes(self, slots: Sequence[Slot]) -> list[Lane]:
+        """Every decoding slot with its drafts, and one chunk of the first prompt in line."""
+        decoding = [s for s in slots if s.pending == 1 and not s.silent][:ROWS]
+        waiting = [s for s in slots if s.pending > 1 or s.silent][:1]
+        lanes, spare = [], ROWS - len(decoding)
+        for s in decoding:
+            drafts = s.drafts[: max(0, min(spare, s.remaining - 1))]
+            spare -= len(drafts)
+            lanes.append(Lane(s, s.ids[s.committed :] + drafts, 1, True))
+        for s in waiting:
+            ids = s.ids[s.committed : (s.committed // self.chunk + 1) * self.chunk]
+            lanes.append(Lane(s, ids, len(ids), len(ids) == s.pending and not s.silent))
+        drawing = [lane for lane in lanes if lane.draws]
+        wants = dict(zip(map(id, drawing), self.budget.wanted([lane.slot for lane in drawing]))) if self.drafter else {}
+        return [Lane(x.slot, x.ids, x.known, x.draws, wants.get(id(x), 0)) for x in lanes]
+
+    def _plan(self, lanes: Sequence[Lane]) -> Plan:
+        windows, gathered = [], []
+        for lane in lanes:
+            slot, end = lane.slot, lane.slot.committed + len(lane.ids)
+            self._make_room(slot, end)
+            head = range(lane.known - 1, len(lane.ids)) if lane.draws else ()
+            windows.append(PlannedWindow(slot.place, slot.committed, lane.ids, slot.pages, head))
+            gathered.append(self.engram(slot.ids[max(0, slot.committed - 3) : slot.committed], lane.ids))
+        engram = [tuple(np.concatenate(a) for a in zip(*layer)) for layer in zip(*gathered)]
+        return self.planner.build(windows, self.caches.slots, self.caches.pages, engram)
+
+    def _make_room(self, slot: Slot, length: int) -> None:
+        while len(slot.pages) < page_count(length):
+            self.need_page()
+            slot.pages.append(self.pages.take())
+
+    def need_page(self) -> None:
+        """Grows the caches when no page is free."""
+        if not self.pages.free:
+            more = max(8, self.pages.count)
+            self.caches.grow(self.pages.count + more)
+            self.pages.add(more)
+
+    # ---- draw
+
+    def _row_params(self, lanes: Sequence[Lane]) -> RowParams:
+        params, positions, histories = [], [], []
+        for lane in lanes:
+            slot = lane.slot
+            for row in range(lane.known - 1, len(lane.ids)) if lane.draws else ():
+                params.append(slot.params)
+                positions.append(slot.committed + row + 1)
+                seen = slot.params.repetition_penalty != 1
+                histories.append(slot.ids[: slot.committed] + lane.ids[: row + 1] if seen else ())
+        return RowParams.build(params, positions, histories)
+
+    def _windows(self, lanes: Sequence[Lane]) -> list[Window]:
+        windows, head = [], 0
+        for lane in lanes:
+            windows.append(Window(lane.known, lane.drafts, head if lane.draws else None))
+            head += len(lane.drafts) + 1 if lane.draws else 0
+        return windows
+
+    def _propose(self, lanes: Sequence[Lane], verdict: Verdict) -> Proposals | None:
+        """Drafts for the next round, from what this one is about to keep."""
+        drafting = [i for i, lane in enumerate(lanes) if lane.wants]
+        if not drafting or self.drafter is None:
+            return None
+        block, some = self.drafter.block, mx.array(np.array(drafting, np.int32))
+        chosen = [lanes[i] for i in drafting]
+        starts = np.array([lane.slot.committed for lane in chosen], np.int32)
+        ends = starts + np.array([lane.known for lane in chosen], np.int32)
+        last = mx.array(starts) + verdict.kept[some] - 1
+        spare = max(len(lane.drafts) for lane in chosen)
+        positions = ends[:, None] + np.arange(spare + block)
+        tables = self.planner.rope.window(positions.reshape(-1))
+        ahead = (last + 1)[:, None] + mx.arange(block)[None] - mx.array(ends)[:, None]
+        flat = mx.arange(len(chosen))[:, None] * (spare + block) + mx.clip(ahead, 0, spare + block - 1)
+        seen = [x.slot.ids if x.slot.params.repetition_penalty != 1 else () for x in chosen]
+        rows = RowParams.build([x.slot.params for x in chosen], last, seen)
+
+        def draw(i: int, logits: mx.array, before: mx.array) -> mx.array:
+            return pick(logits, rows.at(last + (2 + i), mx.concatenate([verdict.tokens[some], before], 1))).ids
+
+        slots = mx.array(np.array([x.slot.place for x in chosen], np.int32))
+        return self.drafter.propose(self.caches, slots, verdict.last[some], last, tables[flat], draw)
+
+    # ---- apply
+
+    def _values(self, verdict: Verdict, picked: Picked | None, proposals: Proposals | None) -> dict[str, mx.array]:
+        values = {"kept": verdict.kept, "tokens": verdict.tokens, "finite": verdict.finite}
+        if picked is not None and picked.logprob is not None:
+            values |= {"logprob": picked.logprob, "top_ids": picked.top_ids, "top_logprobs": picked.top_logprobs}
+        if proposals is not None:
+            values["drafts"] = proposals.ids
+        return values
+
+    def _apply(self, lanes: Sequence[Lane], read: dict[str, np.ndarray]) -> list[int]:
+        """Hands every slot its outcome; returns the rows that each keeps."""
+        kept, head, drafting = [], 0, 0
+        for i, lane in enumerate(lanes):
+            slot, finite = lane.slot, bool(read["finite"][i])
+            tokens = [int(t) for t in read["tokens"][i] if t >= 0]
+            usable = tokens if finite else tokens[:-1]
+            asked = slot.params.logprobs
+            logprobs = [] if asked is None else [_logprobs(read, head + j, t, asked) for j, t in enumerate(usable)]
+            if lane.drafts:
+                observe(slot, len(lane.drafts), len(usable) - finite)
+            kept.append(slot.accept(lane.known, len(lane.drafts), Outcome(usable, finite, logprobs)))
+            if lane.wants:
+                if not slot.done:
+                    slot.drafts = [int(t) for t in read["drafts"][drafting][: lane.wants]]
+                drafting += 1
+            head += len(lane.drafts) + 1 if lane.draws else 0
+            if slot.finish_reason == "error":
+                slot.error = self._explain(slot)
+        return kept
+
+    def _rewind(self, commit: Commit, before: np.ndarray, after: Sequence[int]) -> None:
+        """Takes back rows behind a stop string, which only the host can see."""
+        if any(b != a for b, a in zip(before, after)):
+            commit.rewind(mx.array(before), mx.array(np.array(after, np.int32)))
+            mx.eval(self.caches.arrays())
+
+    def _explain(self, slot: Slot) -> NumericError:
+        """Runs the bad row once more and asks every layer."""
+        watch: list[mx.array] = []
+        lane = Lane(slot, slot.ids[slot.committed : slot.committed + 1], 1, True)
+        self.network(self._plan([lane]), self.caches, watch)
+        fine = blocking_read({"fine": mx.stack(watch)}, [])["fine"]
+        where = f"after layer {int(np.argmin(fine))}" if not fine.all() else "at the head"
+        return NumericError(f"logits at position {slot.committed} are not finite; the first such values appear {where}")
+
+
+def blocking_read(values: dict[str, mx.array], also: list[mx.array]) -> dict[str, np.ndarray]:
+    """The engine's only read of device values: once a round, together with everything the round left to compute."""
+    mx.eval(list(values.values()), also)
+    return {name: np.array(value) for name, value in values.items()}
+
+
+def _logprobs(read: dict[str, np.ndarray], row: int, token: int, count: int) -> TokenLogprobs:
+    top = zip(read["top_ids"][row][:count], read["top_logprobs"][row][:count])
+    return TokenLogprobs(token, float(read["logprob"][row]), tuple((int(i), float(v)) for i, v in top if i >= 0))

@@ -1,0 +1,142 @@
+"""What a caller may ask of sampling, checked before anything is computed. Knows no arrays, no model and no slots."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+KEYWORDS = frozenset(
+    ("max_tokens", "temperature", "temp", "top_p", "top_k", "min_p", "repetition_penalty", "logit_bias", "stop", "seed",
+     "logprobs")
+)
+MAX_LOGPROBS = 20
+# beyond this, temperature times the largest noise leaves float32
+MAX_TEMPERATURE = 1e37
+SMALLEST_NORMAL = 2.0**-126
+LARGEST_FLOAT = float.fromhex("0x1.fffffep127")
+
+
+class ParameterError(ValueError):
+    """A sampling keyword has a value that cannot be used; the message names the keyword and the value."""
+
+
+class ParameterTypeError(ParameterError, TypeError):
+    """A sampling keyword has a value of the wrong type; both a ValueError and a TypeError."""
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """Checked sampling choices of one slot. Filters that are off hold their neutral value (top_p 1, top_k 0, min_p 0).
+
+    max_tokens: tokens to generate at most. temperature: 0 is greedy. top_p, min_p: probabilities at temperature 1.
+    repetition_penalty: 1 is off. logit_bias: (token id, added value) by id, -inf bans a token. stop: stop strings.
+    seed: 0..2^64-1. logprobs: None, or how many likeliest tokens are reported beside the picked one (0..20).
+    """
+
+    max_tokens: int = 256
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    stop: tuple[str, ...] = ()
+    seed: int = 0
+    logprobs: int | None = None
+
+
+def parse(kwargs: Mapping[str, object], vocab_size: int) -> SamplingParams:
+    """Check sampling keywords (only those of KEYWORDS) and return them in their one normal form.
+
+    None means the default everywhere; without a seed one is drawn from the system, so the result always holds it.
+    Raises ParameterTypeError (a TypeError and a ValueError) for wrong types and ParameterError (a ValueError) for
+    wrong values; a keyword outside KEYWORDS is a TypeError.
+    """
+    unknown = sorted(str(name) for name in kwargs if name not in KEYWORDS)
+    if unknown:
+        raise TypeError(f"not a sampling keyword: {', '.join(unknown)}; known are {', '.join(sorted(KEYWORDS))}")
+    given = {name: value for name, value in kwargs.items() if value is not None}
+    if "temp" in given and "temperature" in given:
+        raise ParameterError(
+            f"temperature={given['temperature']!r} and its alias temp={given['temp']!r} are both given: give one")
+    heat = "temp" if "temp" in given else "temperature"
+    penalty = _real(given, "repetition_penalty", 1.0, SMALLEST_NORMAL, LARGEST_FLOAT,
+                    "must be a finite number above 0 (1 is off)")
+    top_k = _integer("top_k", given.get("top_k", 0), 0, None)
+    top_p = _real(given, "top_p", 1.0, 0.0, 1.0, "must lie in 0..1 (0 and 1 are off)")
+    seed = given["seed"] if "seed" in given else struct.unpack("<Q", os.urandom(8))[0]
+    return SamplingParams(
+        max_tokens=_integer("max_tokens", given.get("max_tokens", SamplingParams.max_tokens), 1, None),
+        temperature=_real(given, heat, 0.0, 0.0, MAX_TEMPERATURE, f"must lie in 0..{MAX_TEMPERATURE:g} (0 is greedy)"),
+        # a top_p that float32 would round to 0 still means the likeliest token alone
+        top_p=max(top_p, SMALLEST_NORMAL) if top_p > 0 else 1.0,
+        top_k=top_k if top_k < vocab_size else 0,
+        min_p=_real(given, "min_p", 0.0, 0.0, 1.0, "must lie in 0..1 (0 is off)"),
+        repetition_penalty=penalty,
+        logit_bias=_bias(given.get("logit_bias"), vocab_size),
+        stop=_stops(given.get("stop")),
+        seed=_integer("seed", seed, 0, 2**64 - 1),
+        logprobs=None if "logprobs" not in given else _integer("logprobs", given["logprobs"], 0, MAX_LOGPROBS),
+    )
+
+
+def _integer(name: str, value: object, low: int, high: int | None) -> int:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise ParameterTypeError(f"{name}={value!r} must be an integer, not {type(value).__name__}")
+    number = int(value)
+    if number < low or (high is not None and number > high):
+        limits = f"at least {low}" if high is None else f"in {low}..{high}"
+        raise ParameterError(f"{name}={value!r} must be {limits}")
+    return number
+
+
+def _real(given: Mapping[str, object], name: str, default: float, low: float, high: float, rule: str) -> float:
+    value = given.get(name, default)
+    number = _number(name, value)
+    if not low <= number <= high:  # NaN fails every comparison
+        raise ParameterError(f"{name}={value!r} {rule}")
+    return number
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise ParameterTypeError(f"{name}={value!r} must be a number, not {type(value).__name__}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ParameterError(f"{name}={value!r} is too large") from None
+
+
+def _bias(value: object, vocab_size: int) -> tuple[tuple[int, float], ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, Mapping):
+        raise ParameterTypeError(f"logit_bias={value!r} must map token ids to numbers, not {type(value).__name__}")
+    bias: dict[int, float] = {}
+    for key, raw in value.items():
+        token = _integer("logit_bias token id", key, 0, vocab_size - 1)
+        number = _number(f"logit_bias[{token}]", raw)
+        if not (number == -math.inf or abs(number) <= LARGEST_FLOAT):
+            raise ParameterError(f"logit_bias[{token}]={raw!r} must be finite in float32, or -inf to ban the token")
+        bias[token] = number
+    if sum(number == -math.inf for number in bias.values()) >= vocab_size:
+        raise ParameterError(f"logit_bias bans all {vocab_size} tokens: leave at least one")
+    return tuple(sorted(bias.items()))
+
+
+def _stops(value: object) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    items = (value,) if isinstance(value, str) else value
+    if not isinstance(items, (list, tuple)):
+        raise ParameterTypeError(f"stop={value!r} must be a string or a list of strings, not {type(value).__name__}")
+    for item in items:
+        if not isinstance(item, str):
+            raise ParameterTypeError(f"stop={value!r} must hold strings only, not {type(item).__name__}")
+        if not item:
+            raise ParameterError(f"stop={value!r} must hold no empty string")
+    return tuple(dict.fromkeys(items))

@@ -1,0 +1,177 @@
+"""Slot: one sequence's tokens, text and counters on the host; knows no arrays, no layers and no other slots."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tensorfold.engine.params import SamplingParams
+from tensorfold.engine.stops import StopMatcher
+from tensorfold.text.tokenizer import Tokenizer
+
+
+class NumericError(ArithmeticError):
+    """A slot's logits are not finite; the message names the position and the first layer whose output is not."""
+
+
+@dataclass
+class Stats:
+    """Counters of one slot. Times are in seconds, rates in tokens a second, memory in bytes."""
+
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    generated_tokens: int = 0
+    ttft_s: float | None = None
+    prompt_tps: float | None = None
+    generation_tps: float | None = None
+    rounds: int = 0
+    forwards: int = 0
+    drafted: list[int] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
+    peak_memory: int = 0
+    token_sha: str = ""
+
+
+@dataclass(frozen=True)
+class TokenLogprobs:
+    """Log-probability of a token and of the likeliest tokens, most likely first, before filters and at temperature 1."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a round gave a slot: the drawn tokens up to the first disagreement, and whether the last of them is usable."""
+
+    tokens: Sequence[int]
+    finite: bool
+    logprobs: Sequence[TokenLogprobs] = ()
+
+
+class Slot:
+    """A sequence of ids, of which the first `committed` are in the caches; the rest is pending."""
+
+    def __init__(self, place: int, ids: Sequence[int], params: SamplingParams, tokenizer: Tokenizer, max_drafts: int):
+        self.place, self.tokenizer = place, tokenizer
+        self.ids, self.committed, self.pages = list(ids), 0, list[int]()
+        self.params, self.max_drafts = params, max_drafts
+        self.drafts: list[int] = []
+        self.acceptance: list[float] = []
+        self.silent = False  # fills the caches and draws nothing
+        self.error: Exception | None = None
+        self.begin(len(self.ids), params)
+
+    def begin(self, reply_start: int, params: SamplingParams) -> None:
+        """Starts a reply after the ids that are there."""
+        self.reply_start, self.params = reply_start, params
+        self.finish_reason: str | None = None
+        self.detokenizer = self.tokenizer.detokenizer()
+        self.stops = StopMatcher(params.stop)
+        self.text, self.logprobs = "", list[TokenLogprobs]()
+        self.stats = Stats(prompt_tokens=reply_start, drafted=[0] * self.max_drafts, accepted=[0] * self.max_drafts)
+        self.drafts = []
+        self._started, self._first = time.perf_counter(), None
+
+    @property
+    def tokens(self) -> list[int]:
+        """Ids of the reply, with the eos or the token that completed a stop string."""
+        return self.ids[self.reply_start :]
+
+    @property
+    def done(self) -> bool:
+        return self.finish_reason is not None
+
+    @property
+    def pending(self) -> int:
+        """Known ids that are not in the caches yet."""
+        return len(self.ids) - self.committed
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that may still be generated."""
+        return self.params.max_tokens - (len(self.ids) - self.reply_start)
+
+    def resume(self, reply_start: int, finish_reason: str | None) -> None:
+        """Rebuilds the text of a reply whose ids are there already."""
+        self.begin(reply_start, self.params)
+        for token in self.tokens:
+            self.text += self.stops.feed(self.detokenizer.add(token))
+        if finish_reason is not None:
+            self.finish(finish_reason)
+
+    def twin(self, params: SamplingParams) -> Slot:
+        """A slot with the same ids and reply so far, to be given a place of its own."""
+        twin = Slot(-1, self.ids, params, self.tokenizer, self.max_drafts)
+        twin.resume(self.reply_start, self.finish_reason)
+        twin.logprobs = list(self.logprobs)
+        twin.committed, twin.acceptance = self.committed, list(self.acceptance)
+        twin.stats.reused_tokens = self.committed
+        twin.drafts = list(self.drafts) if params == self.params else []
+        return twin
+
+    def accept(self, window: int, drafted: int, outcome: Outcome) -> int:
+        """Takes a round's outcome over `window` known ids and `drafted` drafts; returns how many of its rows stay committed."""
+        self.stats.rounds += 1
+        self.stats.forwards += 1
+        self.drafts = []
+        rows = window
+        if outcome.tokens or not outcome.finite:
+            accepted = len(outcome.tokens) - outcome.finite
+            for j in range(drafted):
+                self.stats.drafted[j] += 1
+                self.stats.accepted[j] += j < accepted
+            rows += self._take(outcome) - 1
+            if not outcome.finite and not self.done:
+                self.finish("error")
+        self.committed += rows
+        if self.silent and not self.pending:
+            self.finish("length")
+        return rows
+
+    def _take(self, outcome: Outcome) -> int:
+        """Appends tokens until one ends the reply; returns how many were used."""
+        for used, token in enumerate(outcome.tokens, 1):
+            if self._first is None:
+                self._first = time.perf_counter()
+            self.ids.append(token)
+            self.logprobs += outcome.logprobs[used - 1 : used]
+            self.text += self.stops.feed(self.detokenizer.add(token))
+            if self.stops.matched is not None or token == self.tokenizer.eos_id:
+                self.finish("stop")
+            elif self.remaining <= 0:
+                self.finish("length")
+            if self.done:
+                return used
+        return len(outcome.tokens)
+
+    def finish(self, reason: str) -> None:
+        """Ends the reply: stop, length, cancelled or error."""
+        if self.done:
+            return
+        self.finish_reason = reason
+        if self.stops.matched is None:
+            self.text += self.stops.feed(self.detokenizer.finish()) + self.stops.finish()
+        self.drafts = []
+
+    def measure(self) -> Stats:
+        """The counters, with times and the token hash as of now."""
+        s, now = self.stats, time.perf_counter()
+        s.generated_tokens = len(self.ids) - self.reply_start
+        s.token_sha = token_sha(self.tokens)
+        if self._first is not None and s.ttft_s is None:
+            s.ttft_s = self._first - self._started
+            s.prompt_tps = (s.prompt_tokens - s.reused_tokens) / max(s.ttft_s, 1e-9)
+        if self._first is not None and s.generated_tokens > 1:
+            s.generation_tps = (s.generated_tokens - 1) / max(now - self._first, 1e-9)
+        return s
+
+
+def token_sha(ids: Sequence[int]) -> str:
+    """SHA-256 hex of the ids as little-endian uint32."""
+    return hashlib.sha256(np.asarray(ids, "<u4").tobytes()).hexdigest()

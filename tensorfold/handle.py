@@ -1,0 +1,109 @@
+"""SlotHandle: an open slot as a caller holds it; every call goes through the model it belongs to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tensorfold.engine.slot import Slot, Stats, TokenLogprobs
+
+if TYPE_CHECKING:
+    from tensorfold.model import Model
+
+
+class SlotHandle:
+    """One sequence in the model's caches. Dropping or closing the handle frees its slot; `with` closes it.
+
+    tokens: ids of the reply so far; text: its text; done, finish_reason ("stop", "length", "cancelled", "error" or None),
+    error (the exception behind "error"), stats, seed, logprobs (one entry a token if asked for).
+    """
+
+    def __init__(self, model: Model, slot: Slot):
+        self._model, self._slot, self._open = model, slot, True
+
+    @property
+    def text(self) -> str:
+        """The reply so far, cut before a stop string; text that may begin one is held back until it is decided."""
+        return self._slot.text
+
+    @property
+    def tokens(self) -> list[int]:
+        """Ids of the reply, with the eos or the token that completed a stop string."""
+        return self._slot.tokens
+
+    @property
+    def done(self) -> bool:
+        """Whether the reply has ended."""
+        return self._slot.done
+
+    @property
+    def finish_reason(self) -> str | None:
+        """stop, length, cancelled or error; None while unfinished."""
+        return self._slot.finish_reason
+
+    @property
+    def error(self) -> Exception | None:
+        """What ended the slot with finish_reason "error"."""
+        return self._slot.error
+
+    @property
+    def seed(self) -> int:
+        """The seed in use, 0..2^64-1."""
+        return self._slot.params.seed
+
+    @property
+    def logprobs(self) -> list[TokenLogprobs] | None:
+        """One entry a token of the reply, if asked for."""
+        return None if self._slot.params.logprobs is None else list(self._slot.logprobs)
+
+    @property
+    def stats(self) -> Stats:
+        """Counters, times and the token hash as of now."""
+        return self._slot.measure()
+
+    @property
+    def prompt_done(self) -> int:
+        """Prompt tokens that are in the caches."""
+        return min(self._slot.committed, self._slot.reply_start)
+
+    def cancel(self) -> None:
+        """Ends the reply where it is; the slot can be extended, forked or saved."""
+        self._model._cancel(self._live())
+
+    def close(self) -> None:
+        """Frees the slot; text, tokens and stats stay readable."""
+        if self._open:
+            self._open = False
+            self._model._close_slot(self._slot)
+
+    def fork(self, seed: int | None = None) -> SlotHandle:
+        """A twin with the same ids and reply so far; with another `seed` it goes its own way when sampled."""
+        return self._model._fork(self._live(), seed)
+
+    def extend(self, prompt: Any, **options: Any) -> SlotHandle:
+        """Begins the next reply after this one's tokens and `prompt` (a str without bos, or ids); keywords as in `open`."""
+        self._model._extend(self._live(), prompt, options)
+        return self
+
+    def save(self, path: str | Path) -> None:
+        """Writes the slot's state to one file, whole or not at all; `Model.restore` continues from it."""
+        self._model._save(self._live(), Path(path))
+
+    def __enter__(self) -> SlotHandle:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_open", False):
+            self._model._drop(self._slot)
+
+    def __repr__(self) -> str:
+        state = self.finish_reason or ("open" if self._open else "closed")
+        return f"SlotHandle({len(self._slot.ids)} ids, {len(self.tokens)} in the reply, {state})"
+
+    def _live(self) -> Slot:
+        if not self._open:
+            raise ValueError("this slot is closed: open another")
+        return self._slot

@@ -1,0 +1,259 @@
+"""Model: a loaded checkpoint that generates; the public face over the engine, callable from any thread."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+
+from tensorfold import loading
+from tensorfold.checkpoint.hub import resolve
+from tensorfold.engine.engine import CapacityError, Engine
+from tensorfold.engine.slot import Slot
+from tensorfold.engine.worker import Worker
+from tensorfold.handle import SlotHandle
+from tensorfold.requests import Reader, Request, prompt_progress
+from tensorfold.results import Generation, Piece
+from tensorfold.state import save
+
+
+class Model:
+    """A DeepSeek-V4.1 text model with its caches and open slots.
+
+    Threads: every method may be called from any thread; one thread of the model's own runs all of its arrays, so calls take
+    turns round by round, and `step` (as `generate` and `stream`) advances every open slot, whoever opened it.
+    """
+
+    def __init__(self, worker: Worker, parts: loading.Parts):
+        """Internal: `Model.load` makes these."""
+        self._worker, self._parts = worker, parts
+        self._engine: Engine = parts.engine
+        self._reader = Reader(parts.tokenizer, parts.config, parts.engine.lanes.drafter is not None)
+        self._lock = threading.RLock()
+        self._closed = False
+
+    # ---- life
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        draft: bool | None = None,
+        max_slots: int = 16,
+        max_context: int | None = None,
+        backend: str | None = None,
+        prefix_bytes: int = 256 * 2**20,
+        snapshot_tokens: int = 512,
+        draft_policy: str = "measured",
+        progress: bool | None = None,
+    ) -> Model:
+        """Loads a checkpoint folder, or a hub id of which only the files that the text model needs are downloaded.
+
+        draft: False leaves the drafter's tensors out; True demands them; None takes them if the config has them.
+        max_slots: sequences open at once, 1..16. max_context: positions a slot may reach, by default what the config allows.
+        backend: "ops", or None to choose. prefix_bytes: budget of kept prompt beginnings, 0 for none.
+        draft_policy: "measured" drafts as much as drafts pay, "fixed" always drafts max_drafts. progress: a bar on stderr, by
+        default on a terminal.
+        Raises CheckpointError or ConfigError (ValueError) for a checkpoint that is not whole and exact, ValueError or TypeError
+        for wrong arguments.
+        """
+        options = loading.Options.check(
+            draft, max_slots, max_context, backend, prefix_bytes, snapshot_tokens, draft_policy,
+            sys.stderr.isatty() if progress is None else progress,
+        )  # fmt: skip
+        folder = resolve(path)
+        worker = Worker("tensorfold")
+        try:
+            return cls(worker, worker.run(lambda: loading.load(folder, options)))
+        except BaseException:
+            worker.stop()
+            raise
+
+    def close(self) -> None:
+        """Ends open slots and frees weights and caches; anything but `close` is an error afterwards."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._worker.run(self._unload)
+            self._worker.stop()
+
+    def _unload(self) -> None:
+        for slot in list(self._engine.slots):
+            self._engine.close(slot)
+        self._parts.close()
+        del self._engine, self._parts
+        mx.clear_cache()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return "Model(closed)" if self._closed else f"Model({str(self._parts.checkpoint.path)!r}, {len(self._engine.slots)} slots open)"
+
+    # ---- generate
+
+    def generate(self, prompt: Any, n: int | None = None, **options: Any) -> Generation | list[Generation]:
+        """Replies to one prompt, or to a list of them (a list in is a list out); more prompts than slots queue.
+
+        prompt: str, ids, or a list of such. n: so many replies to each prompt with seeds drawn apart (a list out).
+        Keywords: max_tokens, temperature (or temp), top_p, top_k, min_p, repetition_penalty, logit_bias, stop, seed (a list for
+        several prompts), logprobs, draft, max_drafts, add_bos, parse_special, prompt_progress_callback(done, total).
+        Raises ValueError or TypeError before anything is computed, NumericError when logits are not finite.
+        """
+        requests, many = self._read(prompt, options, n)
+        callback = options.get("prompt_progress_callback")
+        handles: list[SlotHandle] = []
+        try:
+            while len(handles) < len(requests) or not all(h.done for h in handles):
+                self._admit(requests, handles)
+                going = self.step()
+                prompt_progress(callback, [h.prompt_done for h in handles], [len(r.ids) for r in requests])
+                for handle in handles:
+                    if handle.done:
+                        handle.close()  # its slot is free for the next in line
+                    if handle.error is not None:
+                        raise handle.error
+                if not going and not self._free() and len(handles) < len(requests):
+                    raise CapacityError("every slot is held by an open handle: close one to let generate go on")
+        finally:
+            for handle in handles:
+                handle.close()
+        results = [_result(h) for h in handles]
+        return results if many else results[0]
+
+    def _admit(self, requests: list[Request], handles: list[SlotHandle]) -> None:
+        """Opens as many of the requests in line as there are slots."""
+        with self._running() as engine:
+            while len(handles) < len(requests) and self._worker.run(lambda: engine.free):
+                r = requests[len(handles)]
+                handles.append(self._handle_of(lambda r=r: engine.open(r.ids, r.params, r.max_drafts)))
+
+    def _free(self) -> int:
+        with self._running() as engine:
+            return self._worker.run(lambda: engine.free)
+
+    def stream(self, prompt: Any, **options: Any) -> Iterator[Piece]:
+        """Pieces of one reply as they come; the last one has finish_reason and stats. Arguments are checked at the call."""
+        handle = self.open(prompt, **options)
+        return self._pieces(handle, options.get("prompt_progress_callback"))
+
+    def _pieces(self, handle: SlotHandle, callback: Callable[[int, int], None] | None) -> Iterator[Piece]:
+        shown, seen = 0, 0
+        with handle:
+            while not handle.done:
+                self.step()
+                prompt_progress(callback, [handle.prompt_done], [handle.stats.prompt_tokens])
+                text, tokens = handle.text, handle.tokens
+                if len(tokens) > seen and not handle.done:
+                    yield Piece(text[shown:], tokens[seen:])
+                    shown, seen = len(text), len(tokens)
+            if handle.error is not None:
+                raise handle.error
+            yield Piece(handle.text[shown:], handle.tokens[seen:], handle.finish_reason, handle.stats)
+
+    def open(self, prompt: Any, **options: Any) -> SlotHandle:
+        """A slot for one prompt, advanced by `step`; keywords as in `generate`. Raises CapacityError when all slots are open."""
+        r = self._one(prompt, options)
+        with self._running() as engine:
+            return self._handle_of(lambda: engine.open(r.ids, r.params, r.max_drafts))
+
+    def step(self) -> bool:
+        """One round over all open slots; True while any of them is unfinished."""
+        with self._running() as engine:
+            return self._worker.run(engine.step)
+
+    def remember(self, prompt: Any, add_bos: bool = True, parse_special: bool = False) -> None:
+        """Computes a prompt's beginning once and keeps it (within prefix_bytes) for prompts that share it."""
+        requests, _ = self._read(prompt, {"add_bos": add_bos, "parse_special": parse_special})
+        for r in requests:
+            with self._running() as engine:
+                self._worker.run(lambda r=r: engine.remember(r.ids))
+
+    def restore(self, path: str | Path) -> SlotHandle:
+        """A slot continued from a file that `SlotHandle.save` wrote; raises SaveError for another checkpoint or a damaged file."""
+        with self._running() as engine:
+            return self._handle_of(lambda: save.restore(Path(path), engine, self._parts.identity))
+
+    # ---- what handles call
+
+    def _cancel(self, slot: Slot) -> None:
+        with self._running() as engine:
+            self._worker.run(lambda: engine.cancel(slot))
+
+    def _close_slot(self, slot: Slot) -> None:
+        with self._lock:
+            if not self._closed:
+                self._worker.run(lambda: self._engine.close(slot))
+
+    def _drop(self, slot: Slot) -> None:
+        if not self._closed:
+            self._engine.drop(slot)
+
+    def _fork(self, slot: Slot, seed: int | None) -> SlotHandle:
+        with self._running() as engine:
+            params = slot.params if seed is None else self._reader.seeded(slot.params, seed)
+            return self._handle_of(lambda: engine.fork(slot, params))
+
+    def _extend(self, slot: Slot, prompt: Any, options: Mapping[str, Any]) -> None:
+        r = self._one(prompt, {"add_bos": False, **options})
+        with self._running() as engine:
+            self._worker.run(lambda: engine.extend(slot, r.ids, r.params, r.max_drafts))
+
+    def _save(self, slot: Slot, path: Path) -> None:
+        with self._running() as engine:
+            self._worker.run(lambda: save.save(path, engine, slot, self._parts.identity))
+
+    # ---- inside
+
+    def _running(self) -> _Held:
+        return _Held(self)
+
+    def _handle_of(self, make: Callable[[], Slot]) -> SlotHandle:
+        return SlotHandle(self, self._worker.run(make))
+
+    def _read(self, prompt: Any, options: Mapping[str, Any], n: int | None = None) -> tuple[list[Request], bool]:
+        """Checked requests, none of them too long for the context."""
+        with self._running() as engine:
+            requests, many = self._reader.requests(prompt, options, n)
+            for r in requests:
+                engine.check(r.ids, r.params)
+            return requests, many
+
+    def _one(self, prompt: Any, options: Mapping[str, Any]) -> Request:
+        with self._running():
+            requests, many = self._reader.requests(prompt, options)
+        if many:
+            raise ValueError("one prompt is wanted here, not a list of prompts: open each, or use generate")
+        return requests[0]
+
+
+class _Held:
+    """The model's lock, held while its engine is used; a closed model is refused."""
+
+    def __init__(self, model: Model):
+        self._model = model
+
+    def __enter__(self) -> Engine:
+        self._model._lock.acquire()
+        if self._model._closed:
+            self._model._lock.release()
+            raise RuntimeError("this model is closed: load it again")
+        return self._model._engine
+
+    def __exit__(self, *exc: object) -> None:
+        self._model._lock.release()
+
+
+def _result(handle: SlotHandle) -> Generation:
+    return Generation(
+        handle.text, handle.tokens, handle.finish_reason or "stop", handle.stats, handle.seed, handle.logprobs
+    )

@@ -1,0 +1,92 @@
+"""Attention of one layer: window rows, selected compressed rows, sink, grouped output (the model's specification, section 5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from tensorfold.backend.base import Backend, Columns, WeightSource
+from tensorfold.backend.layout import RowKind
+from tensorfold.config import ModelConfig
+from tensorfold.network.compressor import Compressor, NewRows
+from tensorfold.network.indexer import Indexer
+from tensorfold.network.plan import Plan
+from tensorfold.roles import LayerRole
+from tensorfold.state.caches import Caches
+
+
+@dataclass
+class Shared:
+    """What layers of a round hand on: new rows by KV source, the selection of the nearest index source, candidate blocks."""
+
+    new: dict[int, NewRows]
+    selection: mx.array | None = None
+    candidates: mx.array | None = None
+
+
+class Projections:
+    """Query, key-value and output matrices; the drafter's stages have them too."""
+
+    def __init__(self, source: WeightSource, prefix: str, config: ModelConfig, backend: Backend, indexer: bool = False):
+        self.config, self.backend = config, backend
+        p = f"{prefix}.attn"
+        self.first = backend.load_fp8(source, [f"{p}.wq_a", f"{p}.wkv"])
+        self.second = backend.load_fp8(source, [f"{p}.wq_b"] + [f"{p}.indexer.wq_b"] * indexer)
+        self.wo_a = backend.load_fp8(source, [f"{p}.wo_a"], groups=config.o_groups)
+        self.wo_b = backend.load_fp8(source, [f"{p}.wo_b"])
+        self.q_norm, self.kv_norm = source.array(f"{p}.q_norm.weight"), source.array(f"{p}.kv_norm.weight")
+        self.sink = source.array(f"{p}.attn_sink")
+
+    def queries_and_row(self, x: mx.array, table: mx.array) -> tuple[mx.array, mx.array, mx.array]:
+        """bf16 [R, D] -> queries bf16 [R, H, hd] after RoPE, flat index queries (or none), packed window rows uint8."""
+        b, c = self.backend, self.config
+        low, kv = mx.split(b.matvec_fp8(b.act_quant_fp8(x), self.first), [c.q_lora_rank], -1)
+        low = b.act_quant_fp8(b.rms_norm(low, self.q_norm))
+        q, index = mx.split(b.matvec_fp8(low, self.second), [c.num_attention_heads * c.head_dim], -1)
+        q = b.rope(q.reshape(-1, c.num_attention_heads, c.head_dim), table)
+        return q, index, b.pack(b.rope(b.rms_norm(kv, self.kv_norm), table), RowKind.WINDOW)
+
+    def output(self, o: mx.array, table: mx.array) -> mx.array:
+        """Attended bf16 [R, H, hd] -> bf16 [R, D]: inverse RoPE, grouped wo_a, wo_b."""
+        b = self.backend
+        o = b.rope(o, table, inverse=True)
+        z = b.matvec_grouped(o.reshape(o.shape[0], -1), self.wo_a)
+        return b.matvec_fp8(b.act_quant_fp8(z), self.wo_b)
+
+
+class Attention:
+    """Attention of one target layer; reads caches, returns this round's new rows, writes nothing."""
+
+    def __init__(self, source: WeightSource, prefix: str, role: LayerRole, config: ModelConfig, backend: Backend):
+        self.role, self.config, self.backend = role, config, backend
+        self.projections = Projections(source, prefix, config, backend, indexer=role.owns_index)
+        self.indexer = Indexer(source, prefix, role, config, backend) if role.owns_index else None
+        self.compressor = Compressor(source, prefix, role.ratio, backend) if role.owns_kv else None
+
+    def __call__(self, x: mx.array, plan: Plan, caches: Caches, shared: Shared) -> tuple[mx.array, mx.array]:
+        """bf16 [R, D] -> bf16 [R, D] and this round's packed window rows; updates what layers hand on in `shared`."""
+        role, p = self.role, self.projections
+        table = plan.compressed_table if role.ratio else plan.window_table
+        q, index, row = p.queries_and_row(x, table)
+        columns = [Columns(caches.window[role.layer], row, plan.window, RowKind.WINDOW)]
+        if role.ratio:
+            part = plan.compressed[role.ratio]
+            if self.compressor:
+                shared.new[role.layer] = self.compressor(x, part, caches.pairs.get(role.layer))
+            new = shared.new[role.kv_source]
+            if self.indexer:
+                keys = Columns(caches.keys[role.kv_source], new.keys, part.places, RowKind.KEY)
+                queries, weights = self.indexer.queries(index, table), self.indexer.head_weights(x)
+                shared.selection, shared.candidates = self.indexer(
+                    queries, weights, keys, plan.segments, part.visible, shared.candidates
+                )
+            places = selected_places(shared.selection, part.places, plan.segment)
+            columns.append(Columns(caches.rows[role.kv_source], new.rows, places, RowKind.COMPRESSED))
+        return p.output(self.backend.attend(q, columns, p.sink), table), row
+
+
+def selected_places(selection: mx.array, places: mx.array, segment: mx.array) -> mx.array:
+    """Selected rows int32 [R, k] of each row's slot -> their places int32 [R, k], -1 kept."""
+    flat = segment[:, None] * places.shape[1] + mx.maximum(selection, 0)
+    return mx.where(selection >= 0, places.reshape(-1)[flat], -1)

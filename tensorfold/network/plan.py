@@ -1,0 +1,129 @@
+"""The plan of one round: which token goes where, as arrays; knows positions and places, no weights and no sampling.
+
+A row attends to cache rows of positions before its segment's start and to the round's own rows up to itself, all by place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+import numpy as np
+
+from tensorfold.backend.base import Segment
+from tensorfold.config import ModelConfig
+from tensorfold.network.rope import RopeTables
+from tensorfold.state.caches import PAGE_TOKENS
+
+BUCKET = 64
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """What the layers of one compression ratio need of a round.
+
+    places int32 [S, C]: every compressed row of a segment's slot; visible int32 [R]: how many a row may read;
+    closing int32 [M]: the round's rows that complete a compressed row; partner int32 [M, ratio]: the group's tokens, into the
+    slots' open pairs and then the round's rows; table: rotary table of the closed rows; destination int32 [M]: their cache places.
+    """
+
+    places: mx.array
+    visible: mx.array
+    closing: mx.array
+    partner: mx.array
+    table: mx.array
+    destination: mx.array
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Arrays of one round of R rows in S segments; `engram` holds codes and scales for each Engram layer."""
+
+    segments: tuple[Segment, ...]
+    ids: mx.array
+    segment: mx.array
+    window: mx.array
+    window_table: mx.array
+    compressed_table: mx.array
+    compressed: dict[int, Compressed]
+    engram: tuple[tuple[mx.array, mx.array], ...]
+    head: mx.array
+
+    @property
+    def rows(self) -> int:
+        return self.ids.shape[0]
+
+
+@dataclass(frozen=True)
+class Window:
+    """One slot's part of a round: its ids from position `start`, the pages of its compressed rows, rows that need logits."""
+
+    slot: int
+    start: int
+    ids: Sequence[int]
+    pages: Sequence[int]
+    logits: Sequence[int]
+
+
+class Planner:
+    """Builds plans; sizes come from the config and from the caches it plans for."""
+
+    def __init__(self, config: ModelConfig):
+        self.config = config
+        self.ratios = sorted({r.ratio for r in config.roles if r.ratio})
+        self.rope = RopeTables(config)
+
+    def build(self, windows: Sequence[Window], slots: int, pages: int, engram=()) -> Plan:
+        """A plan for `windows` in order, over caches of `slots` slots and `pages` pages."""
+        segments, first = [], 0
+        for w in windows:
+            segments.append(Segment(w.slot, first, len(w.ids), w.start))
+            first += len(w.ids)
+        position = np.concatenate([np.arange(s.start, s.start + s.rows) for s in segments])
+        owner = np.repeat(np.arange(len(segments)), [s.rows for s in segments])
+        head = [s.first + i for s, w in zip(segments, windows) for i in w.logits]
+        return Plan(
+            segments=tuple(segments),
+            ids=_int32(np.concatenate([np.asarray(w.ids, np.int32) for w in windows])),
+            segment=_int32(owner),
+            window=_int32(self._window_places(segments, position, owner, slots)),
+            window_table=self.rope.window(position),
+            compressed_table=self.rope.compressed(position),
+            compressed={r: self._compressed(r, segments, windows, position, owner, slots, pages) for r in self.ratios},
+            engram=tuple((mx.array(c), mx.array(s)) for c, s in engram),
+            head=_int32(np.array(head)),
+        )
+
+    def _window_places(self, segments, position, owner, slots) -> np.ndarray:
+        """int [R, W]: positions max(0, p-W+1)..p ascending, then empty; a place is in the slot's ring or among the rows."""
+        width = self.config.sliding_window
+        slot, first, start = (np.array([s[i] for s in segments])[owner][:, None] for i in (0, 1, 3))
+        at = np.maximum(0, position - width + 1)[:, None] + np.arange(width)
+        places = np.where(at < start, slot * width + at % width, slots * width + first + at - start)
+        return np.where(at <= position[:, None], places, -1)
+
+    def _compressed(self, ratio, segments, windows, position, owner, slots, pages) -> Compressed:
+        per_page = PAGE_TOKENS // ratio
+        closing = np.flatnonzero((position + 1) % ratio == 0)
+        rank = np.searchsorted(closing, [s.first for s in segments])  # a segment's first closed row among the new ones
+        longest = max((s.start + s.rows) // ratio for s in segments)
+        places = np.full((len(segments), max(BUCKET, -(-longest // BUCKET) * BUCKET)), -1)
+        destination = np.zeros(len(closing), np.int64)
+        for i, (s, w) in enumerate(zip(segments, windows)):
+            done, end = s.start // ratio, (s.start + s.rows) // ratio
+            row = np.arange(end)
+            table = np.asarray(w.pages, np.int64)
+            stored = table[row // per_page] * per_page + row % per_page if end else row
+            places[i, :end] = np.where(row < done, stored, pages * per_page + rank[i] + row - done)
+            destination[rank[i] : rank[i] + end - done] = stored[done:]
+        slot, first = (np.array([s[i] for s in segments])[owner][closing] for i in (0, 1))
+        back = closing[:, None] + np.arange(1 - ratio, 1)
+        partner = np.where(back < first[:, None], slot[:, None], slots + back)
+        table = self.rope.compressed((position[closing] // ratio) * ratio)
+        arrays = (_int32(a) for a in (places, (position + 1) // ratio, closing, partner))
+        return Compressed(*arrays, table, _int32(destination))
+
+
+def _int32(a: np.ndarray) -> mx.array:
+    return mx.array(a.astype(np.int32))

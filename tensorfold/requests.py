@@ -1,0 +1,103 @@
+"""Arguments of generate, stream, open and extend, checked before anything is computed; knows no engine and no arrays."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tensorfold.config import ModelConfig
+from tensorfold.engine.params import KEYWORDS, SamplingParams, parse
+from tensorfold.text.prompts import parse_prompts
+from tensorfold.text.tokenizer import Tokenizer
+
+_OTHER = frozenset(("draft", "max_drafts", "add_bos", "parse_special", "prompt_progress_callback"))
+
+
+@dataclass(frozen=True)
+class Request:
+    """One reply to make: its prompt ids, sampling choices, and how many drafts a round may hold."""
+
+    ids: list[int]
+    params: SamplingParams
+    max_drafts: int
+
+
+class Reader:
+    """Turns call arguments into requests under one model's limits."""
+
+    def __init__(self, tokenizer: Tokenizer, config: ModelConfig, drafter: bool):
+        self.tokenizer, self.config, self.drafter = tokenizer, config, drafter
+
+    def requests(self, prompt: Any, options: Mapping[str, Any], n: int | None = None) -> tuple[list[Request], bool]:
+        """A request for each reply in order, and whether a list is wanted. Raises TypeError and ValueError naming the argument."""
+        unknown = sorted(set(options) - KEYWORDS - _OTHER)
+        if unknown:
+            known = ", ".join(sorted(KEYWORDS | _OTHER))
+            raise TypeError(f"unknown keyword {', '.join(unknown)}; known are {known}")
+        copies = 1 if n is None else _whole("n", n, 1)
+        drafts = self._drafts(options.get("draft"), options.get("max_drafts"))
+        _callback(options.get("prompt_progress_callback"))
+        flags = {name: _flag(name, options[name]) for name in ("add_bos", "parse_special") if name in options}
+        prompts, many = parse_prompts(prompt, self.tokenizer, self.config, **flags)
+        prompts = [ids for ids in prompts for _ in range(copies)]
+        choices = self._choices(options, len(prompts), n)
+        return [Request(ids, params, drafts) for ids, params in zip(prompts, choices)], many or n is not None
+
+    def seeded(self, params: SamplingParams, seed: int) -> SamplingParams:
+        """The same choices with another seed."""
+        return replace(params, seed=parse({"seed": seed}, self.config.vocab_size).seed)
+
+    def _choices(self, options: Mapping[str, Any], count: int, n: int | None) -> list[SamplingParams]:
+        given = {k: v for k, v in options.items() if k in KEYWORDS}
+        seeds = given.pop("seed", None)
+        one = not isinstance(seeds, (list, tuple, np.ndarray))
+        if one and seeds is not None and n is not None and n > 1:
+            raise ValueError(f"seed={seeds!r} with n={n}: n replies need seeds of their own, give a list or none")
+        if not one and len(seeds) != count:
+            raise ValueError(f"seed has {len(seeds)} entries for {count} replies")
+        every = [seeds] * count if one else list(seeds)
+        return [parse({**given, "seed": s}, self.config.vocab_size) for s in every]
+
+    def _drafts(self, draft: Any, most: Any) -> int:
+        block = self.config.dspark_block_size if self.drafter else 0
+        if draft is not None:
+            _flag("draft", draft)
+        if draft and not self.drafter:
+            raise ValueError("draft=True, but this model was loaded without a drafter")
+        limit = block if most is None else _whole("max_drafts", most, 0)
+        if limit > block and self.drafter:
+            raise ValueError(f"max_drafts={limit} is more than the drafter's block of {block}")
+        return 0 if draft is False else min(limit, block)
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    if isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name}={value!r} must be an integer, not bool")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}={value!r} must be an integer, not {type(value).__name__}") from None
+    if number < least:
+        raise ValueError(f"{name}={number} must be at least {least}")
+    return number
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name}={value!r} must be True or False")
+    return bool(value)
+
+
+def _callback(value: Callable[[int, int], None] | None) -> None:
+    if value is not None and not callable(value):
+        raise TypeError(f"prompt_progress_callback={value!r} must be callable as f(done, total)")
+
+
+def prompt_progress(callback: Callable[[int, int], None] | None, done: Sequence[int], total: Sequence[int]) -> None:
+    """Tells a callback how many prompt tokens of a call are computed."""
+    if callback is not None:
+        callback(sum(done), sum(total))

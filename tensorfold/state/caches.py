@@ -1,0 +1,69 @@
+"""Packed caches that all slots share, addressed by position; knows bytes and places, no tokens and no arithmetic of the model.
+
+A forward only reads; `commit` writes the kept rows once a round, one array per layer and kind, in place.
+"""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from tensorfold.backend.layout import RowKind
+from tensorfold.config import ModelConfig
+
+PAGE_TOKENS = 128
+
+
+class Caches:
+    """Window rings [slots * W, bytes], compressed rows and index keys [pages * rows, bytes], open pairs float32 [slots, 2, hd].
+
+    `window` by layer, then the drafter's rings by stage; `rows`, `keys` and `pairs` by KV source layer. A page holds the rows
+    of PAGE_TOKENS tokens in every source.
+    """
+
+    def __init__(self, config: ModelConfig, slots: int, pages: int = 1, stages: int = 0):
+        self.config, self.slots, self.stages, self.pages = config, slots, stages, 0
+        c = config
+        ring = (slots * c.sliding_window, RowKind.WINDOW.row_bytes(c.head_dim))
+        self.window = [mx.zeros(ring, mx.uint8) for _ in range(c.num_hidden_layers + stages)]
+        self.sources = {r.layer: r.ratio for r in c.roles if r.owns_kv}
+        self.rows = {s: mx.zeros((0, RowKind.COMPRESSED.row_bytes(c.head_dim)), mx.uint8) for s in self.sources}
+        self.keys = {s: mx.zeros((0, RowKind.KEY.row_bytes(c.index_head_dim)), mx.uint8) for s in self.sources}
+        self.pairs = {s: mx.zeros((slots, 2, c.head_dim)) for s, ratio in self.sources.items() if ratio > 1}
+        self.grow(pages)
+
+    def grow(self, pages: int) -> None:
+        """Makes room for `pages` pages in all; rows that are there stay where they are."""
+        more = pages - self.pages
+        if more <= 0:
+            return
+        for source, ratio in self.sources.items():
+            for pool in (self.rows, self.keys):
+                old = pool[source]
+                pool[source] = mx.concatenate([old, mx.zeros((more * (PAGE_TOKENS // ratio), old.shape[1]), mx.uint8)])
+        self.pages = pages
+        mx.eval(self.rows, self.keys)
+
+    @property
+    def rings(self) -> list[mx.array]:
+        """The drafter's rings, by stage."""
+        return self.window[self.config.num_hidden_layers :]
+
+    def page_rows(self, source: int, page: int) -> tuple[int, int]:
+        """First row and number of rows of a page in the pools of `source`."""
+        rows = PAGE_TOKENS // self.sources[source]
+        return page * rows, rows
+
+    def copy_page(self, old: int, new: int) -> None:
+        """Copies a page's rows and keys, for a holder that is about to write."""
+        for source in self.sources:
+            (start, rows), (target, _) = self.page_rows(source, old), self.page_rows(source, new)
+            for pool in (self.rows, self.keys):
+                pool[source][target : target + rows] = pool[source][start : start + rows]
+
+    def arrays(self) -> list[mx.array]:
+        """Every cache array, for evaluation."""
+        return [*self.window, *self.rows.values(), *self.keys.values(), *self.pairs.values()]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(a.nbytes for a in self.arrays())

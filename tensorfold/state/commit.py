@@ -1,0 +1,68 @@
+"""The commit of a round: kept rows go to their places, every other place keeps its bits; knows no tokens.
+
+A rejected row's place is rewritten with the bits it has, so one scatter of fixed shape serves any count, known or still on its way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mlx.core as mx
+import numpy as np
+
+from tensorfold.backend.base import Backend
+from tensorfold.network.forward import Forward
+from tensorfold.network.plan import Plan
+from tensorfold.state.caches import Caches
+
+
+@dataclass
+class Commit:
+    """One round's writes; `rewind` takes back rows that turned out not to belong to the reply (a stop string inside a window)."""
+
+    caches: Caches
+    plan: Plan
+    new: Forward
+    rings: list[mx.array]
+    backend: Backend
+
+    def __post_init__(self) -> None:
+        width, segments = self.caches.config.sliding_window, self.plan.segments
+        starts = np.array([[s.slot, s.first, s.start] for s in segments], np.int32)
+        self._slot, self._first, self._start = (mx.array(c) for c in starts.T)
+        last = [np.arange(s.first + max(0, s.rows - width), s.first + s.rows) for s in segments]  # what a ring has room for
+        places = [s.slot * width + (s.start + r - s.first) % width for s, r in zip(segments, last)]
+        self._rows, self._places = (mx.array(np.concatenate(a).astype(np.int32)) for a in (last, places))
+        self._before = [cache[self._places] for cache in self.caches.window]
+
+    def keep(self, kept: mx.array) -> None:
+        """Writes the first `kept[s]` rows of every segment, int32 [S], perhaps still on its way."""
+        rows, caches = self._kept_rows(kept), self.caches
+        for layer, window in enumerate([*self.new.window, *self.rings]):
+            self._write(caches.window, layer, self._places, window[self._rows], rows[self._rows])
+        for source, ratio in caches.sources.items():
+            part, fresh = self.plan.compressed[ratio], self.new.sources[source]
+            if part.closing.size:
+                for pool, packed in ((caches.rows, fresh.rows), (caches.keys, fresh.keys)):
+                    self._write(pool, source, part.destination, packed, rows[part.closing])
+        self._open_pairs(kept)
+
+    def rewind(self, kept: mx.array, fewer: mx.array) -> None:
+        """After `keep(kept)`: makes every readable row what `keep(fewer)` would have left, int32 [S] each."""
+        back = self._kept_rows(kept) & ~self._kept_rows(fewer)
+        for layer, old in enumerate(self._before):
+            self._write(self.caches.window, layer, self._places, old, back[self._rows])
+        self._open_pairs(fewer)
+
+    def _kept_rows(self, kept: mx.array) -> mx.array:
+        owner = self.plan.segment
+        return mx.arange(self.plan.rows, dtype=mx.int32) - self._first[owner] < kept[owner]
+
+    def _open_pairs(self, kept: mx.array) -> None:
+        for source, pairs in self.caches.pairs.items():
+            own, ratio = self.new.sources[source].pairs, self.caches.sources[source]
+            opens = (kept > 0) & ((self._start + kept) % ratio != 0)
+            self._write(self.caches.pairs, source, self._slot, own[self._first + mx.maximum(kept, 1) - 1], opens)
+
+    def _write(self, pool, key, places: mx.array, rows: mx.array, keep: mx.array) -> None:
+        pool[key] = self.backend.commit(pool[key], places, rows, keep)

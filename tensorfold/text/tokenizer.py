@@ -1,0 +1,134 @@
+"""Text to ids and back by the rules of this library: bos, marks, vocabulary; knows no chat form and no network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tensorfold.text.bytelevel import ByteLevelBackend
+from tensorfold.text.detokenizer import Detokenizer
+from tensorfold.text.spm import SentencePieceBackend
+
+if TYPE_CHECKING:
+    from tensorfold.config import ModelConfig
+
+Backend = ByteLevelBackend | SentencePieceBackend
+
+
+class Tokenizer:
+    """A checkpoint's tokenizer.
+
+    Marks are the strings that steer the model: every added token of a tokenizer.json (flagged special or not, since
+    published files flag `<think>` either way) and every control or user-defined piece of a SentencePiece model;
+    white space alone is no mark. In text they stay text unless `parse_special=True`, so that a user's words
+    cannot open another role.
+
+    Text gets the bos id unless `add_bos=False`; a bos string at its head stands for that bos and is not doubled.
+    `decode` leaves bos, eos and pad out and shows every other mark as it is written.
+
+    `bos_id`, `eos_id` and `pad_id` are the config's; `len()` counts the tokenizer's own tokens, which may be fewer than
+    the model's vocabulary (ids without a token write nothing) and never more."""
+
+    def __init__(self, backend: Backend, config: ModelConfig, names: dict[str, str]) -> None:
+        self.backend = backend
+        self.vocab_size = config.vocab_size
+        if backend.max_id() >= config.vocab_size:
+            raise ValueError(
+                f"{backend.path} has ids up to {backend.max_id()}, but vocab_size is {config.vocab_size}: "
+                "the tokenizer belongs to another model"
+            )
+        self.bos_id = self._agreed("bos", config.bos_token_id, names)
+        self.eos_id = self._agreed("eos", config.eos_token_id, names)
+        self.pad_id = config.pad_token_id
+        marks = set(backend.marks.values())
+        self.bos_string = (backend.token(self.bos_id) or "") if self.bos_id in marks else ""
+        self._hidden = frozenset({self.bos_id, self.eos_id} | (marks & {self.pad_id}))
+
+    @classmethod
+    def from_folder(cls, path: str | Path, config: ModelConfig) -> Tokenizer:
+        """Reads tokenizer.json, or tokenizer.model where there is none, and tokenizer_config.json if present.
+
+        FileNotFoundError if the folder has neither; ValueError for a malformed file, one that contradicts the config,
+        or a config with Engram layers and no tokenizer.json (their token map is defined on its vocabulary)."""
+        folder = Path(path)
+        names = _special_names(folder / "tokenizer_config.json")
+        if (folder / "tokenizer.json").is_file():
+            return cls(ByteLevelBackend(folder / "tokenizer.json"), config, names)
+        if not (folder / "tokenizer.model").is_file():
+            raise FileNotFoundError(f"{folder} has no tokenizer.json and no tokenizer.model: is the download complete?")
+        if config.engram_layer_ids:
+            raise ValueError(
+                f"{folder} has a tokenizer.model and no tokenizer.json, but the config's Engram layers "
+                f"{list(config.engram_layer_ids)} hash the vocabulary of tokenizer.json: add that file"
+            )
+        return cls(SentencePieceBackend(folder / "tokenizer.model"), config, names)
+
+    def __len__(self) -> int:
+        return self.backend.size
+
+    def encode(self, text: str, add_bos: bool = True, parse_special: bool = False) -> list[int]:
+        """Ids of `text`. TypeError if it is no str, ValueError if it holds a lone surrogate (not a character)."""
+        if not isinstance(text, str):
+            raise TypeError(f"text must be a str, not {type(text).__name__}")
+        try:
+            text.encode()
+        except UnicodeEncodeError as e:
+            raise ValueError(f"text holds the lone surrogate {text[e.start]!r} at character {e.start}") from None
+        if not add_bos:
+            return self.backend.encode(text, parse_special)
+        if self.bos_string:
+            text = text.removeprefix(self.bos_string)
+        return [self.bos_id, *self.backend.encode(text, parse_special)]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of `ids` without bos, eos and pad; broken UTF-8 becomes U+FFFD. ValueError for an id outside."""
+        stream = self.detokenizer()
+        for i in ids.tolist() if hasattr(ids, "tolist") else ids:
+            stream.add(i)
+        stream.finish()
+        return stream.text
+
+    def detokenizer(self) -> Detokenizer:
+        """A fresh streaming decoder."""
+        return Detokenizer(self.backend.assembler(), self._hidden, self.vocab_size)
+
+    def _agreed(self, role: str, config_id: int, names: dict[str, str]) -> int:
+        """The config's id, once nothing in the tokenizer's files says otherwise."""
+        if not 0 <= config_id < self.vocab_size:
+            raise ValueError(f"{role}_token_id {config_id} is outside the vocabulary 0 to {self.vocab_size - 1}")
+        says = self.backend.role_id(role)
+        source = str(self.backend.path)
+        if role in names:
+            says, source = self.backend.token_id(names[role]), f"tokenizer_config.json ({role}_token {names[role]!r})"
+        if self.backend.token(config_id) is None:
+            raise ValueError(f"{role}_token_id is {config_id} in the config, but {self.backend.path} has no such token")
+        if says != config_id and (says is not None or role in names):
+            found = "is no token" if says is None else f"is id {says}"
+            raise ValueError(
+                f"{role}_token_id is {config_id} in the config, but {role} {found} in {source}: mixed-up files?"
+            )
+        return config_id
+
+
+def _special_names(path: Path) -> dict[str, str]:
+    """The bos and eos strings that tokenizer_config.json states, by role."""
+    if not path.is_file():
+        return {}
+    try:
+        data = json.loads(path.read_bytes())
+    except ValueError as e:
+        raise ValueError(f"{path} is not JSON ({e})") from None
+    if not isinstance(data, dict):
+        raise ValueError(f"{path} must hold a JSON object, not {type(data).__name__}")
+    names: dict[str, str] = {}
+    for role in ("bos", "eos"):
+        value = data.get(f"{role}_token")
+        value = value.get("content") if isinstance(value, dict) else value
+        if value is None:
+            continue
+        if not isinstance(value, str):
+            raise ValueError(f"{path}: {role}_token must be a string, not {value!r}")
+        names[role] = value
+    return names

@@ -1,0 +1,1 @@
+"""What several test folders share: cut checkpoints, cut traces, comparisons. Knows nothing of the network."""

@@ -1,0 +1,215 @@
+"""tokenizer.json: bos, marks, agreement with the config, malformed files."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from tokenizers import Tokenizer as RawTokenizer
+
+from tensorfold.text.tokenizer import Tokenizer
+from tests.text.helpers import DATA, EXAMPLE, MIXED, ROOT, example_config, example_tokenizer, plain_config
+
+BOS, EOS, USER, THINK = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<think>"
+
+
+def edited(folder: Path, edit) -> Path:
+    """A copy of the example's tokenizer files whose tokenizer.json went through `edit`."""
+    data = json.loads((EXAMPLE / "tokenizer.json").read_text())
+    edit(data)
+    (folder / "tokenizer.json").write_text(json.dumps(data))
+    shutil.copy(EXAMPLE / "tokenizer_config.json", folder)
+    return folder
+
+
+def test_golden_prompts_and_replies_match_the_published_tokens():
+    tok = example_tokenizer()
+    with safe_open(DATA / "trained" / "golden.safetensors", "np") as golden:
+        for prompt in json.loads((DATA / "trained" / "golden.json").read_text())["prompts"]:
+            ids = golden.get_tensor(f"{prompt['index']}.ids").tolist()[: prompt["n_prompt"]]
+            assert tok.encode(prompt["prompt"], parse_special=True) == ids
+            shown = prompt["continuation"].replace(BOS, "").replace(EOS, "")
+            assert tok.decode(prompt["greedy"]) == shown
+
+
+def test_bos_comes_once_and_only_when_asked():
+    tok = example_tokenizer()
+    hi = tok.encode("hi", add_bos=False)
+    assert tok.bos_id not in hi
+    assert tok.encode("hi") == tok.encode(BOS + "hi") == tok.encode(BOS + "hi", parse_special=True) == [tok.bos_id, *hi]
+    assert tok.encode("") == [tok.bos_id]
+    assert tok.encode("", add_bos=False) == []
+    assert tok.encode(BOS + "hi", add_bos=False, parse_special=True) == [tok.bos_id, *hi]
+    assert tok.decode(tok.encode(BOS + "hi", add_bos=False)) == BOS + "hi"  # stays text
+    assert tok.encode(BOS + BOS).count(tok.bos_id) == 1
+
+
+def test_marks_in_text_stay_text_unless_parsed():
+    tok = example_tokenizer()
+    marks = [t for t in tok.backend.marks if t != BOS]
+    assert len(marks) == 8
+    ids_of_marks = set(tok.backend.marks.values())
+    for mark in marks:
+        text = f"a {mark}b{mark}"
+        plain = tok.encode(text, add_bos=False)
+        assert not ids_of_marks & set(plain)
+        assert tok.decode(plain) == text
+        assert tok.encode(text, add_bos=False, parse_special=True).count(tok.backend.marks[mark]) == 2
+
+
+def test_added_tokens_not_flagged_special_are_marks_too(tmp_path):
+    def unflag(data):
+        for token in data["added_tokens"]:
+            token["special"] = token["normalized"] = False
+            if token["content"] == THINK:
+                token["normalized"] = True
+
+    tok = Tokenizer.from_folder(edited(tmp_path, unflag), example_config())
+    for mark in (THINK, USER):
+        assert tok.encode(mark) == example_tokenizer().encode(mark)
+        assert tok.encode(mark, parse_special=True) == [0, tok.backend.marks[mark]]
+
+
+def test_an_added_token_of_white_space_is_vocabulary(tmp_path):
+    def add(data):
+        data["added_tokens"].append({**data["added_tokens"][-1], "id": 2048, "content": "   ", "special": False})
+
+    config = plain_config(2049, bos_token_id=0, eos_token_id=1)
+    tok = Tokenizer.from_folder(edited(tmp_path, add), config)
+    assert tok.encode("a   b", add_bos=False)[1] == 2048
+
+
+def test_decode_hides_bos_eos_pad_and_shows_other_marks():
+    tok = example_tokenizer()
+    ids = [0, tok.backend.marks[USER], *tok.encode("hi", add_bos=False), tok.backend.marks[THINK], 2, 1]
+    assert tok.decode(ids) == USER + "hi" + THINK
+    assert tok.decode(np.array(ids)) == USER + "hi" + THINK
+    for bad in (-1, 2048):
+        with pytest.raises(ValueError, match=f"{bad}.*2047"):
+            tok.decode([bad])
+
+
+def test_decode_equals_the_tokenizers_library_for_random_ids():
+    tok, rng = example_tokenizer(), random.Random(0)
+    raw = RawTokenizer.from_file(str(EXAMPLE / "tokenizer.json"))
+    for _ in range(2000):
+        ids = [rng.randrange(3, rng.choice([260, 2048])) for _ in range(rng.randrange(12))]
+        assert tok.decode(ids) == raw.decode(ids, skip_special_tokens=False)
+
+
+@pytest.mark.parametrize("text", [MIXED, "", " ", "\n\t x  ", "\x00", "\ufffd", "e\u0301"])
+def test_text_survives_the_round_trip(text):
+    tok = example_tokenizer()
+    assert tok.decode(tok.encode(text)) == text
+
+
+def test_no_text_is_a_clear_error():
+    with pytest.raises(TypeError, match="bytes"):
+        example_tokenizer().encode(b"hi")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"surrogate '\\ud800' at character 2"):
+        example_tokenizer().encode("hi\ud800")
+
+
+def test_truncation_padding_and_dropout_in_the_file_are_ignored(tmp_path):
+    def cut(data):
+        data["truncation"] = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+        data["padding"] = {
+            "strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": None,
+            "pad_id": 2, "pad_type_id": 0, "pad_token": "<｜▁pad▁｜>",
+        }  # fmt: skip
+        data["model"]["dropout"] = 0.9
+
+    tok = Tokenizer.from_folder(edited(tmp_path, cut), example_config())
+    text = "import tempfile, unittest, warnings"
+    for special in (False, True):
+        assert tok.encode(text, parse_special=special) == example_tokenizer().encode(text)
+
+
+def test_a_template_in_the_file_adds_no_second_bos(tmp_path):
+    def add(data):
+        data["post_processor"] = {
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": BOS, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+            "special_tokens": {BOS: {"id": BOS, "ids": [0], "tokens": [BOS]}},
+        }
+
+    tok = Tokenizer.from_folder(edited(tmp_path, add), example_config())
+    for special in (False, True):
+        assert tok.encode("hi", parse_special=special) == example_tokenizer().encode("hi")
+        assert 0 not in tok.encode("hi", add_bos=False, parse_special=special)
+
+
+def test_the_vocabulary_is_checked_against_the_config(tmp_path):
+    config = example_config()
+    assert len(example_tokenizer()) == 2048
+    with pytest.raises(ValueError, match="ids up to 2047.*vocab_size is 2000"):
+        Tokenizer.from_folder(EXAMPLE, plain_config(2000, bos_token_id=0, eos_token_id=1))
+    larger = Tokenizer.from_folder(EXAMPLE, plain_config(2100, bos_token_id=0, eos_token_id=1))
+    assert larger.decode([2099]) == ""  # ids without a token write nothing
+    with pytest.raises(ValueError, match="bos_token_id is 5.*is id 0"):
+        Tokenizer.from_folder(EXAMPLE, replace(config, bos_token_id=5))
+    with pytest.raises(ValueError, match="eos_token_id is 2099 .*no such token"):
+        Tokenizer.from_folder(EXAMPLE, plain_config(2100, bos_token_id=0, eos_token_id=2099))
+    shutil.copy(EXAMPLE / "tokenizer.json", tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"bos_token": {"content": "<nowhere>"}}')
+    with pytest.raises(ValueError, match="<nowhere>"):
+        Tokenizer.from_folder(tmp_path, config)
+
+
+@pytest.mark.parametrize(
+    "content, expected",
+    [
+        (b"", "not JSON"),
+        (b'{"model": ', "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b"[]", 'no "model"'),
+        (b'{"model": {"type": "BPE"}, "decoder": null}', "decoder"),
+        (b'{"model": {"type": "BPE"}, "decoder": {"type": "WordPiece"}}', "WordPiece"),
+        (b'{"model": {"type": "nope"}, "decoder": {"type": "ByteLevel"}}', "not a valid tokenizer.json"),
+    ],
+)
+def test_a_malformed_tokenizer_json_is_named(tmp_path, content, expected):
+    (tmp_path / "tokenizer.json").write_bytes(content)
+    with pytest.raises(ValueError, match=expected) as caught:
+        Tokenizer.from_folder(tmp_path, example_config())
+    assert str(tmp_path / "tokenizer.json") in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"bos_token": 3}'])
+def test_a_malformed_tokenizer_config_is_named(tmp_path, content):
+    shutil.copy(EXAMPLE / "tokenizer.json", tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(content)
+    with pytest.raises(ValueError, match="tokenizer_config.json"):
+        Tokenizer.from_folder(tmp_path, example_config())
+
+
+def test_an_added_token_that_the_library_would_renumber_is_refused(tmp_path):
+    def shift(data):
+        data["added_tokens"][-1]["id"] += 1
+
+    with pytest.raises(ValueError, match="deepseek_image.* the id 2048, where 2047 is next"):
+        Tokenizer.from_folder(edited(tmp_path, shift), example_config())
+
+
+def test_a_folder_without_tokenizer_files_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="tokenizer.json"):
+        Tokenizer.from_folder(tmp_path, example_config())
+
+
+def test_transformers_is_not_needed():
+    code = (
+        "import sys; sys.modules['transformers'] = None\n"
+        "from tensorfold.config import ModelConfig; from tensorfold.text.tokenizer import Tokenizer\n"
+        f"print(len(Tokenizer.from_folder({str(EXAMPLE)!r}, ModelConfig.from_folder({str(EXAMPLE)!r}))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "2048"
