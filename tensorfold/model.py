@@ -66,7 +66,7 @@ class Model:
             draft, max_slots, max_context, backend, prefix_bytes, snapshot_tokens, draft_policy,
             sys.stderr.isatty() if progress is None else progress,
         )  # fmt: skip
-        folder = resolve(path)
+        folder = resolve(path, drafter=options.draft is not False)
         worker = Worker("tensorfold")
         try:
             return cls(worker, worker.run(lambda: loading.load(folder, options)))
