@@ -1,0 +1,67 @@
+"""Streams a reply and then prints what it took: python examples/generate.py "def fib(n):" --max-tokens 80."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import tensorfold
+
+TINY = Path(__file__).parent / "tiny-v41"
+
+
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Continue a text with a DeepSeek-V4.1 checkpoint and print the stats.")
+    parser.add_argument("prompt", nargs="?", default="def read_lines(path):\n", help="text to continue")
+    parser.add_argument("--model", default=str(TINY), help="a folder or a hub id (default: the tiny one here)")
+    parser.add_argument("--max-tokens", type=int, default=64, help="tokens to generate at most (default: 64)")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default), above 0 samples")
+    parser.add_argument("--seed", type=int, help="seed of the sampling; without one it is drawn and printed")
+    parser.add_argument("--no-draft", action="store_true", help="leave the drafter out: the same tokens, one a round")
+    return parser.parse_args(argv)
+
+
+def show_stats(stats: tensorfold.Stats, seed: int) -> None:
+    """One line a figure, on stderr, so that the reply alone can be piped."""
+    rates = [f", {tps:.1f} a second" if tps else "" for tps in (stats.prompt_tps, stats.generation_tps)]
+    rows = {
+        "prompt": f"{stats.prompt_tokens} tokens{rates[0]}",
+        "reply": f"{stats.generated_tokens} tokens{rates[1]}",
+        "rounds": f"{stats.rounds}",
+        "drafts": f"{sum(stats.accepted)} of {sum(stats.drafted)} accepted, by position {stats.accepted}",
+        "memory": f"{stats.peak_memory / 2**20:.0f} MiB at the peak",
+        "seed": f"{seed}",
+        "tokens": f"sha256 {stats.token_sha}",
+    }
+    print("".join(f"\n{name:>8}  {value}" for name, value in rows.items()), file=sys.stderr)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = arguments(argv)
+    try:
+        with tensorfold.Model.load(args.model, draft=False if args.no_draft else None) as model:
+            choices = {"max_tokens": args.max_tokens, "temperature": args.temperature, "seed": args.seed}
+            with model.open(args.prompt, **choices) as slot:
+                print(args.prompt, end="", flush=True)
+                shown = 0
+                while not slot.done:
+                    model.step()
+                    print(slot.text[shown:], end="", flush=True)
+                    shown = len(slot.text)
+                print()
+                if slot.error is not None:
+                    raise slot.error
+                show_stats(slot.stats, slot.seed)
+    except (ValueError, TypeError, OSError, ArithmeticError) as error:
+        print(f"generate.py: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ngenerate.py: interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
