@@ -1,0 +1,62 @@
+"""`python -m tensorfold.contract`: a line per kernel, the SUMMARY line last, exit code 1 on anything wrong."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import platform
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from tensorfold.contract.bench import make_bench
+from tensorfold.contract.clang import ClangMissing
+from tensorfold.contract.report import run_contract, summary
+from tensorfold.kernels import all_kernels
+from tensorfold.kernels.launch import BACKENDS, BackendError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the contract; 0 when everything holds, 1 when not, 2 when it cannot run here."""
+    parser = argparse.ArgumentParser(prog="python -m tensorfold.contract", description="Run the kernel contract.")
+    parser.add_argument(
+        "--only", action="append", metavar="PATTERN", help="kernels whose name matches (may be repeated)"
+    )
+    parser.add_argument("--backend", choices=BACKENDS, default="host")
+    parser.add_argument("--json", metavar="FILE", help="write the results there")
+    parser.add_argument("--list", action="store_true", help="name the kernels and stop")
+    options = parser.parse_args(arguments)
+    patterns = options.only or ["*"]
+    kernels = [k for name, k in all_kernels().items() if any(fnmatch.fnmatch(name, p) for p in patterns)]
+    if options.list:
+        for kernel in kernels:
+            counts = (
+                f"{len(kernel.cases())} cases, {len(kernel.geometries)} geometries, {len(kernel.controls)} controls"
+            )
+            print(f"{kernel.name:24s} {counts}")
+        return 0
+    if not kernels:
+        print(f"no kernel matches {' '.join(patterns)}; there are: {', '.join(all_kernels())}", file=sys.stderr)
+        return 2
+    try:
+        bench = make_bench(options.backend)
+    except (BackendError, ClangMissing) as error:
+        print(error, file=sys.stderr)
+        return 2
+    results = []
+    for kernel in kernels:
+        results.append(run_contract(kernel, bench))
+        print(results[-1].line(), flush=True)
+    if options.json:
+        machine = {"system": platform.platform(), "python": platform.python_version(), "mlx": version("mlx")}
+        with open(options.json, "w", encoding="ascii") as file:
+            json.dump(
+                {"backend": options.backend, "machine": machine, "kernels": [r.json() for r in results]}, file, indent=1
+            )
+    print(summary(options.backend, results))
+    return 0 if all(r.ok for r in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""Finding and calling clang 19, the only tool the host backend needs. Knows no Metal.
+
+clang is asked for C++ for OpenCL on x86-64, without contraction or excess precision: plain IEEE arithmetic.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+HERE = Path(__file__).parent
+HOW_TO_GET = "the host backend needs clang 19 on x86-64 Linux: apt-get install clang-19"
+LANGUAGE = (
+    "-x", "clcpp", "-cl-std=CLC++2021", "--target=x86_64-linux-gnu", "-march=x86-64-v3",
+    "-cl-single-precision-constant", "-cl-no-stdinc", "-nostdinc", "-I", str(HERE / "metal"), "-include", "stdlib.h",
+    "-D__METAL_VERSION__=320", "-ffp-contract=off", "-fno-fast-math", "-Xclang", "-ffloat16-excess-precision=none",
+    "-Xclang", "-fbfloat16-excess-precision=none", "-ferror-limit=200", "-Wno-everything",
+    "-Wimplicit-float-conversion", "-Wno-implicit-int-float-conversion", "-Werror=return-type",
+    "-Werror=uninitialized", "-Werror=vla",
+)  # fmt: skip
+_MESSAGE = re.compile(r"^(.+?):(\d+):\d+: (?:fatal )?(error|warning): (.*)$", re.M)
+
+
+class ClangMissing(RuntimeError):
+    """clang 19 is not on this machine; the message says how to get it."""
+
+
+class ClangFailed(RuntimeError):
+    """clang ended with an error that names no line: a fault of this harness, never a verdict on a kernel."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of the compiler."""
+
+    file: str
+    line: int
+    level: str
+    text: str
+
+
+@cache
+def find_clang() -> str | None:
+    """The path of a clang of version 19, or None."""
+    for name in ("clang-19", "clang"):
+        path = shutil.which(name)
+        if path and os.uname().machine == "x86_64":
+            version = subprocess.run([path, "--version"], capture_output=True, text=True).stdout
+            if re.search(r"version 19\.", version) and "linux" in version:
+                return path
+    return None
+
+
+def require_clang() -> str:
+    """The path of clang 19; raises ClangMissing with what to install."""
+    path = find_clang()
+    if path is None:
+        raise ClangMissing(HOW_TO_GET)
+    return path
+
+
+def run(arguments: list[str], source: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run clang with the source on its standard input."""
+    return subprocess.run([require_clang(), *arguments], input=source, capture_output=True, text=True)
+
+
+def compile_metal(source: str, *arguments: str) -> tuple[list[Message], str]:
+    """Compile translated Metal; (messages, standard output). ClangFailed when it fails without naming an error."""
+    done = run([*LANGUAGE, *arguments, "-"], source)
+    messages = [Message(m[1], int(m[2]), m[3], m[4]) for m in _MESSAGE.finditer(done.stderr)]
+    if done.returncode and not any(m.level == "error" for m in messages):
+        raise ClangFailed(f"clang failed without naming an error: {done.stderr[-600:]}")
+    return messages, done.stdout
+
+
+@cache
+def cache_folder() -> Path:
+    """Where compiled objects are kept: the user's cache folder, or a temporary one where that cannot be written."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tensorfold" / "host"
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+        if os.access(base, os.W_OK):
+            return base
+    except OSError:
+        pass
+    return Path(tempfile.mkdtemp(prefix="tensorfold-host-"))
+
+
+@cache
+def library_text() -> str:
+    """The text of the Metal headers: part of every cached object's name."""
+    return "".join(path.read_text() for path in sorted((HERE / "metal").iterdir()))

@@ -1,0 +1,46 @@
+// Partial sums of the M products of a row with fn and, in place M, of its own square: part[c, m] over chunk c of 512 elements.
+//
+// Order, inside a chunk: 32 running sums, sum i takes elements i, i + 32, ... by fma from zero; then at distances
+// 16, 8, 4, 2, 1. Every sum is flushed. One SIMD group computes B neighbouring places of one chunk of one row; grid
+// (blocks of places over G SIMD groups, R rows), the rows of a threadgroup share what they read of fn. hc_mix adds chunks.
+#include "portable.h"
+
+P_FN float flushed_lanesum(float v) {
+  v = p_flush(p_add(v, simd_shuffle_xor(v, ushort(16))));
+  v = p_flush(p_add(v, simd_shuffle_xor(v, ushort(8))));
+  v = p_flush(p_add(v, simd_shuffle_xor(v, ushort(4))));
+  v = p_flush(p_add(v, simd_shuffle_xor(v, ushort(2))));
+  return p_flush(p_add(v, simd_shuffle_xor(v, ushort(1))));
+}
+
+template <int K, int M, int G, int B>
+[[kernel]] void hc_dots(
+    const device bfloat16_t* x,       // [R, K]
+    const device float* fn,           // [M, K]
+    device float* part,               // [R, ceil(K / 512), M + 1]
+    uint3 threadgroup_position_in_grid [[threadgroup_position_in_grid]],
+    uint3 thread_position_in_threadgroup [[thread_position_in_threadgroup]],
+    uint3 thread_position_in_grid [[thread_position_in_grid]],
+    uint thread_index_in_simdgroup [[thread_index_in_simdgroup]]) {
+  uint lane = thread_index_in_simdgroup, row = thread_position_in_grid.y;
+  uint chunks = uint((K + 511) / 512), blocks = uint((M + B) / B);
+  uint block = threadgroup_position_in_grid.x * uint(G) + (thread_position_in_threadgroup.x >> 5);
+  if (block >= chunks * blocks) return;
+  uint chunk = block / blocks, start = block % blocks * uint(B), first = chunk * 512u;
+  ulong at = ulong(row) * uint(K);
+  float acc[B];
+  for (uint b = 0u; b < uint(B); b++) acc[b] = 0.0f;
+  for (uint i = first + lane; i < p_minu(first + 512u, uint(K)); i += 32u) {
+    float v = p_load(x[at + i]);
+    for (uint b = 0u; b < uint(B); b++) {
+      uint m = start + b;
+      float f = m < uint(M) ? p_load(fn[ulong(m) * uint(K) + i]) : v;
+      acc[b] = p_flush(p_fma(v, f, acc[b]));
+    }
+  }
+  ulong to = (ulong(row) * chunks + chunk) * uint(M + 1) + start;
+  for (uint b = 0u; b < uint(B); b++) {
+    float total = flushed_lanesum(acc[b]);
+    if (lane == 0u && start + b <= uint(M)) p_store(part + to + b, total);
+  }
+}

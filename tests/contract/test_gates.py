@@ -1,0 +1,151 @@
+"""Every gate goes red for its own kind of mistake and stays green for a good kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tensorfold import kernels
+from tensorfold.contract.bench import HostBench
+from tensorfold.contract.gates import judge
+from tensorfold.contract.limits import problems
+from tensorfold.contract.report import plant, run_contract, summary
+from tensorfold.contract.value import outside, ulp
+from tensorfold.kernels import Bound, Control, Kernel
+from tests.support.hostkit import needs_clang
+
+RMS, ROPE = kernels.get("rms_norm"), kernels.get("rope")
+
+
+def _few(kernel: Kernel, *names: str) -> Kernel:
+    cases = [c for c in kernel.cases() if c.name in names]
+    assert len(cases) == len(names)
+    return replace(kernel, cases=lambda: cases)
+
+
+SMALL, TURNS = _few(RMS, "K96", "order", "extreme"), _few(ROPE, "3x48/32", "extreme")
+LANES = "v = p_add(v, simd_shuffle_xor(v, ushort(%d)));"
+TURN = "p_add(p_mulz(a, s), p_mulz(b, c))"
+WRITTEN = "i < uint(K); i += 32u * uint(G)"
+GATES = {
+    "lanes in another order": (
+        SMALL,
+        Control("", f"{LANES % 16}\n  {LANES % 8}", f"{LANES % 8}\n  {LANES % 16}", "portable.h"),
+        3,
+    ),
+    "a wrong scale": (SMALL, Control("", "p_div(1.0f, p_sqrt", "p_div(1.01f, p_sqrt"), 3),
+    "an element not written": (SMALL, Control("", WRITTEN, WRITTEN.replace("i <", "i + 1u <")), 3),
+    "a dropped barrier": (SMALL, Control("", "P_BARRIER();", ""), 4),
+    "an element too far": (SMALL, Control("", "i < uint(K); i += 256u", "i <= uint(K); i += 256u"), 4),
+    "a forgotten flush": (TURNS, Control("", TURN, TURN.replace("mulz", "mul")), 3),
+}  # fmt: skip
+
+
+@needs_clang
+@pytest.mark.parametrize("kernel, control, gate", GATES.values(), ids=GATES)
+def test_a_mistake_turns_a_gate_red(kernel: Kernel, control: Control, gate: int) -> None:
+    found = judge(kernel.mutated(control), HostBench()).findings
+    assert gate in {f.gate for f in found}, [str(f) for f in found[:4]]
+
+
+@needs_clang
+@pytest.mark.parametrize(
+    "find, harmless",
+    [
+        ("p_mul(p_load(w[i])", "p_mul(p_round_bf(p_load(w[i]))"),  # a bfloat16 rounds to itself
+        ("p_treesum<8>(part)", "p_add(p_treesum<4>(part + 4), p_treesum<4>(part))"),  # addition commutes
+    ],
+)
+def test_a_harmless_change_stays_green(find: str, harmless: str) -> None:
+    assert judge(SMALL.mutated(Control("", find, harmless)), HostBench()).findings == []
+
+
+@needs_clang
+def test_order_depends_on_no_geometry() -> None:
+    control = Control("", "for (uint g = simdgroup_index_in_threadgroup; g < 8u; g += uint(G))",
+                      "for (uint g = simdgroup_index_in_threadgroup; g < uint(G); g += uint(G))")  # fmt: skip
+    found = judge(SMALL.mutated(control), HostBench()).findings
+    assert any("geometry" in f.message and f.gate == 3 for f in found) or any(f.gate == 4 for f in found)
+
+
+@needs_clang
+def test_rows_may_not_see_each_other() -> None:
+    mean = "float mean = p_div(p_treesum<8>(part), float(%s));"
+    control = Control("", mean % "K", mean % "threadgroups_per_grid.x > 4u ? K : 2 * K")
+    text = SMALL.files()["rms_norm.metal"].replace(control.find, control.replace)
+    declared = "uint thread_index_in_threadgroup [[thread_index_in_threadgroup]])"
+    text = text.replace(declared, declared[:-1] + ",\n    uint3 threadgroups_per_grid [[threadgroups_per_grid]])")
+    bad = replace(SMALL, overrides={"rms_norm.metal": text}, stated=lambda *a: HostBench().run(bad, a, bad.launch(a)))
+    found = [f for f in judge(bad, HostBench()).findings if f.gate == 3]
+    assert found and all("rows" in f.message for f in found)
+
+
+@needs_clang
+def test_a_loose_reference_is_caught_by_the_bound() -> None:
+    bad = replace(SMALL, reference=lambda x, w, eps: [1.01 * RMS.reference(x, w, eps)[0]])
+    assert {f.gate for f in judge(bad, HostBench()).findings} == {2}
+
+
+@needs_clang
+def test_a_source_that_metal_rejects_is_gate_1() -> None:
+    bad = SMALL.mutated(Control("", "float mean = ", "double mean = "))
+    found = judge(bad, HostBench()).findings
+    assert found and found[0].gate == 1 and "rms_norm.metal:" in found[0].message
+
+
+@needs_clang
+def test_a_control_must_build_and_must_be_seen() -> None:
+    bench = HostBench()
+    assert plant(SMALL, Control("red", "float(K));", "float(K + 1));"), bench) == ""
+    assert "stays green" in plant(SMALL, Control("green", "float mean =", "float  mean ="), bench)
+    assert "does not build" in plant(SMALL, Control("broken", "float mean =", "float mean = missing +"), bench)
+    assert "exactly once" in plant(SMALL, Control("absent", "no such text", ""), bench)
+    assert "without host" in plant(SMALL, Control("gpu only", "float mean =", "", backends=("cuda",)), bench)
+
+
+@needs_clang
+def test_missed_controls_limits_and_known_findings_are_counted() -> None:
+    green = Control("green", "float mean =", "float  mean =")
+    missed = run_contract(replace(SMALL, controls=(green, green)), HostBench())
+    few = run_contract(replace(SMALL, controls=()), HostBench())
+    known = replace(SMALL, reference=lambda x, w, eps: [1.01 * RMS.reference(x, w, eps)[0]], known={"gate 2": "a test"})
+    results = [missed, few, run_contract(known, HostBench())]
+    assert [r.ok for r in results] == [False, False, True]
+    assert summary("host", results) == (
+        "SUMMARY host: 3 kernels: 3 pass gates 1-4, 0 fail, 3 known findings; "
+        "10 controls: 7 red as planted, 3 missed; 0 limit problems"
+    )
+
+
+def test_limits() -> None:
+    case = RMS.cases()[0]
+    plan = RMS.launch(case.arrays)
+    assert problems(RMS, [(case.arrays, plan)], 32768) == []
+    wide = kernels.Launch(plan.template, (2048, 1, 1), (2048, 1, 1), plan.shapes, plan.dtypes)
+    odd = kernels.Launch(plan.template, (48, 1, 1), (48, 1, 1), plan.shapes, plan.dtypes)
+    found = problems(RMS, [(case.arrays, wide), (case.arrays, odd)], 40000)
+    assert sum("2048 threads" in f for f in found) == 5 and sum("40000 bytes" in f for f in found) == 5
+    assert sum("multiple of 32" in f for f in found) == 1
+    atomics = RMS.mutated(Control("", "float mean =", "device atomic_ulong* p = (device atomic_ulong*)y; float mean ="))
+    assert [f for f in problems(atomics, [(case.arrays, plan)], 0)] == [
+        "64-bit atomics need Apple family 9, M1 has 7",
+        "64-bit atomics need Apple family 9, M2 has 8",
+    ]
+
+
+def test_measure_of_values() -> None:
+    bf16, single = np.dtype(np.uint16), np.dtype(np.float32)
+    assert ulp(np.array([1.0, 1.99, 2.0, 1e-45]), bf16).tolist() == [2.0**-7, 2.0**-7, 2.0**-6, 2.0**-133]
+    assert ulp(np.array([1.0, 3e38]), single).tolist() == [2.0**-23, 2.0**104]
+    half = Bound("", ulps=0.5)
+
+    def judged(value: float, truth: float) -> bool:
+        return not outside(half, [np.array([value], np.float32)], [np.array([truth])], [], {})[0]
+
+    assert judged(1.0, 1.0 + 2.0**-24) and not judged(1.0, 1.0 + 2.0**-23)
+    assert judged(np.nan, np.nan) and not judged(np.nan, 1.0) and not judged(1.0, np.nan)
+    assert judged(np.inf, np.inf) and not judged(-np.inf, np.inf) and not judged(np.inf, 1e30)
+    assert judged(np.inf, 3.4028236e38) and judged(0.0, 1e-39)
+    assert outside(half, [np.array([3], np.uint8)], [np.array([4])], [], {})[0]

@@ -1,0 +1,116 @@
+"""Kernel sources: parsed strictly, stripped to what is used, mistakes planted only where the text stands once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tensorfold import kernels
+from tensorfold.kernels import Control
+from tensorfold.kernels.source import SourceError, backend_text, parse
+
+GOOD = """// about inf and x_shape
+#include "portable.h"
+P_FN float twice(float a) { return p_add(a, a); }
+P_FN float never(float a) { return p_mul(a, a); }
+template <typename T, int N>
+[[kernel]] void k(
+    const device T* x,   // a comment
+    device float* y,
+    uint3 thread_position_in_grid [[thread_position_in_grid]]) {
+  uint i = thread_position_in_grid.x;  /* and
+  another */
+  p_store(y + i, twice(p_load(x[i])));
+}
+"""
+
+
+def _write(folder: Path, text: str) -> Path:
+    path = folder / "k.metal"
+    path.write_text(text)
+    return path
+
+
+def test_parts(tmp_path: Path) -> None:
+    text = parse(_write(tmp_path, GOOD))
+    assert text.template == (("T", "typename"), ("N", "int"))
+    assert [(p.name, p.type, p.attribute) for p in text.parameters] == [
+        ("x", "const device T*", None),
+        ("y", "device float*", None),
+        ("thread_position_in_grid", "uint3", "thread_position_in_grid"),
+    ]
+
+
+@pytest.mark.parametrize("metal", [True, False])
+def test_stripped_to_what_is_used(tmp_path: Path, metal: bool) -> None:
+    header, body = backend_text(parse(_write(tmp_path, GOOD)), metal)
+    assert "twice" in header and "never" not in header and "p_lanesum" not in header
+    assert "//" not in header + body and "/*" not in body and "x_shape" not in header + body
+    assert ("__shfl" in header, "METAL" in header) == (False, metal)
+    assert '#line 10 "k.metal"' in body and len(header) < 3000
+
+
+def test_lines_stay_true(tmp_path: Path) -> None:
+    header, body = backend_text(parse(_write(tmp_path, GOOD)), metal=True)
+    lines = GOOD.split("\n")
+    for text in (header, body):
+        number = file = None
+        for line in text.split("\n"):
+            if line.startswith("#line"):
+                number, file = int(line.split()[1]), line.split()[2].strip('"')
+                continue
+            if line and file == "k.metal":
+                assert number is not None and lines[number - 1].strip().startswith(line[:12])
+            number = None if number is None else number + 1
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ("[[kernel]]", "[[kernal]]", "no .*kernel"),
+        ("void k(", "void other(", "named other"),
+        ("[[kernel]] void k(", "[[kernel]]\nvoid k[", "write `.*` on the line"),
+        ("twice(p_load", "twice(\u03c0_load", "ascii|ASCII"),
+        ("*/\n", "*/\n}\nP_FN float after() {\n", "text after the kernel"),
+    ],
+)
+def test_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises((SourceError, UnicodeError), match=message):
+        parse(_write(tmp_path, GOOD.replace(old, new)))
+
+
+def test_elif_after_a_backend_condition_is_refused(tmp_path: Path) -> None:
+    text = GOOD.replace("P_FN float never", "#if defined(__METAL_VERSION__)\n#elif 1\n#endif\nP_FN float never")
+    with pytest.raises(SourceError, match="k.metal:5: #elif"):
+        backend_text(parse(_write(tmp_path, text)), True)
+
+
+def test_a_mistake_is_planted_exactly_once() -> None:
+    kernel = kernels.get("rms_norm")
+    with pytest.raises(SourceError, match="matches 0 times"):
+        kernel.mutated(Control("nothing", "no such text", ""))
+    with pytest.raises(SourceError, match="matches [2-9] times"):
+        kernel.mutated(Control("twice", "p_load", ""))
+    with pytest.raises(SourceError, match="not part of the kernel"):
+        kernel.mutated(Control("elsewhere", "a", "b", file="maths.h"))
+    planted = kernel.mutated(
+        Control("lanes", "simd_shuffle_xor(v, ushort(16)));\n  v = p_add", "v);\n  v = p_add", "portable.h")
+    )
+    assert planted.text != kernel.text and backend_text(kernel.text, True) != backend_text(planted.text, True)
+
+
+@pytest.mark.parametrize("kernel", kernels.all_kernels().values(), ids=lambda k: k.name)
+def test_every_kernel_is_small_text(kernel: kernels.Kernel) -> None:
+    for metal in (True, False):
+        header, body = backend_text(kernel.text, metal)
+        assert (header + body).isascii() and len(header) + len(body) < 12000
+    assert len(kernel.controls) >= 2 and all("host" in c.backends for c in kernel.controls)
+    assert kernel.bound.reason
+    for control in kernel.controls:
+        kernel.mutated(control)
+
+
+def test_unknown_name() -> None:
+    with pytest.raises(KeyError, match="rms_norm"):
+        kernels.get("rmsnorm")
