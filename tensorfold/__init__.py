@@ -4,31 +4,46 @@ try:
     import mlx.core as _mlx  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        "MLX has no backend installed here. On Linux choose one: pip install 'tensorfold[cpu]', 'tensorfold[cuda12]' or "
-        "'tensorfold[cuda13]'; on a Mac, pip install mlx brings Metal."
+        "MLX has no backend installed here. On Linux choose one: pip install 'tensorfold[cpu]', 'tensorfold[cuda12]' "
+        "or 'tensorfold[cuda13]'; on a Mac, pip install mlx brings Metal."
     ) from error
 
+from tensorfold.chat import ChatPiece, ChatReply
 from tensorfold.checkpoint.errors import CheckpointError
+from tensorfold.compat import batch_generate, generate, load, stream_generate
 from tensorfold.config import ConfigError, ModelConfig
+from tensorfold.description import Description, describe
 from tensorfold.engine.engine import CapacityError
 from tensorfold.engine.slot import NumericError, Stats, TokenLogprobs
 from tensorfold.handle import SlotHandle
 from tensorfold.model import Model
 from tensorfold.results import Generation, Piece
+from tensorfold.scoring import Score
 from tensorfold.state.save import SaveError
+from tensorfold.text.replies import ToolCall
 
 __version__ = "0.1.0"
 __all__ = [
     "CapacityError",
+    "ChatPiece",
+    "ChatReply",
     "CheckpointError",
     "ConfigError",
+    "Description",
     "Generation",
     "Model",
     "ModelConfig",
     "NumericError",
     "Piece",
     "SaveError",
+    "Score",
     "SlotHandle",
     "Stats",
     "TokenLogprobs",
+    "ToolCall",
+    "batch_generate",
+    "describe",
+    "generate",
+    "load",
+    "stream_generate",
 ]

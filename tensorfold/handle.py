@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 class SlotHandle:
     """One sequence in the model's caches. Dropping or closing the handle frees its slot; `with` closes it.
 
-    tokens: ids of the reply so far; text: its text; done, finish_reason ("stop", "length", "cancelled", "error" or None),
+    tokens: ids of the reply so far; text: its text; done, finish_reason ("stop", "length", "cancelled",
+    "error" or None),
     error (the exception behind "error"), stats, seed, logprobs (one entry a token if asked for).
     """
 
@@ -81,7 +82,8 @@ class SlotHandle:
         return self._model._fork(self._live(), seed)
 
     def extend(self, prompt: Any, **options: Any) -> SlotHandle:
-        """Begins the next reply after this one's tokens and `prompt` (a str without bos, or ids); keywords as in `open`."""
+        """Begins the next reply after this one's tokens and `prompt` (a str without bos, or ids);
+        keywords as in `open`."""
         self._model._extend(self._live(), prompt, options)
         return self
 

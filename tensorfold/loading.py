@@ -1,9 +1,11 @@
-"""From a checkpoint folder to an engine: opens, chooses a backend, builds the network; runs on the model's own thread."""
+"""From a checkpoint folder to an engine: opens, chooses a backend, builds the network;
+runs on the model's own thread."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 from tqdm import tqdm
@@ -38,7 +40,10 @@ class Options:
     progress: bool
 
     @staticmethod
-    def check(draft, max_slots, max_context, backend, prefix_bytes, snapshot_tokens, draft_policy, progress) -> Options:
+    def check(
+        draft: Any, max_slots: Any, max_context: Any, backend: Any, prefix_bytes: Any, snapshot_tokens: Any,
+        draft_policy: Any, progress: Any,
+    ) -> Options:  # fmt: skip
         """Raises TypeError or ValueError naming the argument."""
         if draft is not None and not isinstance(draft, bool):
             raise TypeError(f"draft={draft!r} must be True, False or None")
@@ -56,7 +61,14 @@ class Options:
         if draft_policy not in ("measured", "fixed"):
             raise ValueError(f'draft_policy={draft_policy!r} must be "measured" or "fixed"')
         return Options(
-            draft, max_slots, max_context, backend or "ops", prefix_bytes, snapshot_tokens, draft_policy == "fixed", bool(progress)
+            draft,
+            max_slots,
+            max_context,
+            backend or "ops",
+            prefix_bytes,
+            snapshot_tokens,
+            draft_policy == "fixed",
+            bool(progress),
         )
 
 
@@ -91,14 +103,17 @@ def _load(checkpoint: Checkpoint, options: Options) -> Parts:
         raise ValueError(f"draft=True, but {checkpoint.path} has no drafter (num_nextn_predict_layers is 0)")
     if options.max_context is not None and options.max_context > config.max_position_embeddings:
         raise ValueError(
-            f"max_context={options.max_context} is more than the {config.max_position_embeddings} positions the model has"
+            f"max_context={options.max_context} is more than the {config.max_position_embeddings} positions "
+            "the model has"
         )
     tokenizer = Tokenizer.from_folder(checkpoint.path, config)
     token_map = engram_token_map(tokenizer, config) if config.engram_layer_ids else None
     engram = EngramTables(checkpoint, config, token_map)
     backend = OpsBackend(config, by_row=not rows_are_independent(config))
     stages = config.num_nextn_predict_layers if checkpoint.has_drafter else 0
-    with tqdm(total=config.num_hidden_layers + stages, unit="layer", desc="loading", disable=not options.progress) as bar:
+    with tqdm(
+        total=config.num_hidden_layers + stages, unit="layer", desc="loading", disable=not options.progress
+    ) as bar:
         network = Network(checkpoint, config, backend, lambda: bar.update())
         drafter = Drafter(checkpoint, config, backend, network, lambda: bar.update()) if stages else None
     mx.clear_cache()

@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import weakref
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 
 from tensorfold import loading
+from tensorfold.chat import ChatPiece, ChatReply, stream_chat
 from tensorfold.checkpoint.hub import resolve
+from tensorfold.config import ModelConfig
 from tensorfold.engine.engine import CapacityError, Engine
 from tensorfold.engine.slot import Slot
 from tensorfold.engine.worker import Worker
 from tensorfold.handle import SlotHandle
 from tensorfold.requests import Reader, Request, prompt_progress
 from tensorfold.results import Generation, Piece
+from tensorfold.scoring import Score, score
 from tensorfold.state import save
+from tensorfold.text.tokenizer import Tokenizer
+
+_open_models: weakref.WeakSet[Model] = weakref.WeakSet()
 
 
 class Model:
     """A DeepSeek-V4.1 text model with its caches and open slots.
 
-    Threads: every method may be called from any thread; one thread of the model's own runs all of its arrays, so calls take
+    Threads: every method may be called from any thread; one thread of the model's own runs all of its arrays,
+    so calls take
     turns round by round, and `step` (as `generate` and `stream`) advances every open slot, whoever opened it.
     """
 
@@ -35,6 +46,7 @@ class Model:
         self._reader = Reader(parts.tokenizer, parts.config, parts.engine.lanes.drafter is not None)
         self._lock = threading.RLock()
         self._closed = False
+        _open_models.add(self)
 
     # ---- life
 
@@ -55,11 +67,14 @@ class Model:
         """Loads a checkpoint folder, or a hub id of which only the files that the text model needs are downloaded.
 
         draft: False leaves the drafter's tensors out; True demands them; None takes them if the config has them.
-        max_slots: sequences open at once, 1..16. max_context: positions a slot may reach, by default what the config allows.
+        max_slots: sequences open at once, 1..16. max_context: positions a slot may reach,
+        by default what the config allows.
         backend: "ops", or None to choose. prefix_bytes: budget of kept prompt beginnings, 0 for none.
-        draft_policy: "measured" drafts as much as drafts pay, "fixed" always drafts max_drafts. progress: a bar on stderr, by
+        draft_policy: "measured" drafts as much as drafts pay, "fixed" always drafts max_drafts. progress:
+        a bar on stderr, by
         default on a terminal.
-        Raises CheckpointError or ConfigError (ValueError) for a checkpoint that is not whole and exact, ValueError or TypeError
+        Raises CheckpointError or ConfigError (ValueError) for a checkpoint that is not whole and exact,
+        ValueError or TypeError
         for wrong arguments.
         """
         options = loading.Options.check(
@@ -77,18 +92,19 @@ class Model:
     def close(self) -> None:
         """Ends open slots and frees weights and caches; anything but `close` is an error afterwards."""
         with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            self._worker.run(self._unload)
-            self._worker.stop()
+            if not self._closed:
+                self._let_go()
+        self._worker.join()
 
-    def _unload(self) -> None:
-        for slot in list(self._engine.slots):
-            self._engine.close(slot)
-        self._parts.close()
-        del self._engine, self._parts
-        mx.clear_cache()
+    def _let_go(self) -> None:
+        """Hands everything that holds arrays to the worker's last job: MLX wants them freed where they were made."""
+        self._closed = True
+        held = [self.__dict__.pop("_engine"), self.__dict__.pop("_parts")]
+        self._worker.stop(lambda: _unload(held))
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            self._let_go()
 
     def __enter__(self) -> Model:
         return self
@@ -97,7 +113,27 @@ class Model:
         self.close()
 
     def __repr__(self) -> str:
-        return "Model(closed)" if self._closed else f"Model({str(self._parts.checkpoint.path)!r}, {len(self._engine.slots)} slots open)"
+        return (
+            "Model(closed)"
+            if self._closed
+            else f"Model({str(self._parts.checkpoint.path)!r}, {len(self._engine.slots)} slots open)"
+        )
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The checkpoint's tokenizer."""
+        return self._reader.tokenizer
+
+    @property
+    def config(self) -> ModelConfig:
+        """The checkpoint's configuration."""
+        return self._reader.config
+
+    @property
+    def max_context(self) -> int:
+        """Positions that a slot may reach."""
+        with self._running() as engine:
+            return engine.max_context
 
     # ---- generate
 
@@ -105,7 +141,8 @@ class Model:
         """Replies to one prompt, or to a list of them (a list in is a list out); more prompts than slots queue.
 
         prompt: str, ids, or a list of such. n: so many replies to each prompt with seeds drawn apart (a list out).
-        Keywords: max_tokens, temperature (or temp), top_p, top_k, min_p, repetition_penalty, logit_bias, stop, seed (a list for
+        Keywords: max_tokens, temperature (or temp), top_p, top_k, min_p, repetition_penalty, logit_bias, stop,
+        seed (a list for
         several prompts), logprobs, draft, max_drafts, add_bos, parse_special, prompt_progress_callback(done, total).
         Raises ValueError or TypeError before anything is computed, NumericError when logits are not finite.
         """
@@ -115,14 +152,14 @@ class Model:
         try:
             while len(handles) < len(requests) or not all(h.done for h in handles):
                 self._admit(requests, handles)
-                going = self.step()
+                self.step()
                 prompt_progress(callback, [h.prompt_done for h in handles], [len(r.ids) for r in requests])
                 for handle in handles:
                     if handle.done:
                         handle.close()  # its slot is free for the next in line
                     if handle.error is not None:
                         raise handle.error
-                if not going and not self._free() and len(handles) < len(requests):
+                if len(handles) < len(requests) and self._stuck():
                     raise CapacityError("every slot is held by an open handle: close one to let generate go on")
         finally:
             for handle in handles:
@@ -135,15 +172,16 @@ class Model:
         with self._running() as engine:
             while len(handles) < len(requests) and self._worker.run(lambda: engine.free):
                 r = requests[len(handles)]
-                handles.append(self._handle_of(lambda r=r: engine.open(r.ids, r.params, r.max_drafts)))
+                handles.append(self._handle_of(partial(engine.open, r.ids, r.params, r.max_drafts, passing=True)))
 
-    def _free(self) -> int:
+    def _stuck(self) -> bool:
         with self._running() as engine:
-            return self._worker.run(lambda: engine.free)
+            return self._worker.run(lambda: engine.stuck)
 
     def stream(self, prompt: Any, **options: Any) -> Iterator[Piece]:
-        """Pieces of one reply as they come; the last one has finish_reason and stats. Arguments are checked at the call."""
-        handle = self.open(prompt, **options)
+        """Pieces of one reply as they come; the last one has finish_reason and stats.
+        Arguments are checked at the call."""
+        handle = self._open(prompt, options, passing=True)
         return self._pieces(handle, options.get("prompt_progress_callback"))
 
     def _pieces(self, handle: SlotHandle, callback: Callable[[int, int], None] | None) -> Iterator[Piece]:
@@ -160,11 +198,59 @@ class Model:
                 raise handle.error
             yield Piece(handle.text[shown:], handle.tokens[seen:], handle.finish_reason, handle.stats)
 
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        thinking: bool | None = None,
+        reasoning_effort: int | str | None = None,
+        **options: Any,
+    ) -> ChatReply:
+        """Answers a conversation of OpenAI-style messages; needs the extra `chat`.
+
+        thinking: on unless False. reasoning_effort: 1..100, low, medium, high, max or none. Keywords:
+        tool_choice (auto, none,
+        required), response_format, continue_final_message, and those of `generate` but add_bos and parse_special;
+        a stop
+        string counts in the content alone, max_tokens is by default what a reply of this kind may need.
+        Raises ValueError or TypeError naming the message, ImportError without the extra.
+        """
+        reply = None
+        for piece in self.stream_chat(messages, tools, thinking=thinking, reasoning_effort=reasoning_effort, **options):
+            reply = piece.reply
+        if reply is None:
+            raise RuntimeError("the reply ended without its last piece")
+        return reply
+
+    def stream_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        thinking: bool | None = None,
+        reasoning_effort: int | str | None = None,
+        **options: Any,
+    ) -> Generator[ChatPiece]:
+        """Pieces of the answer as they become certain; the last holds the ChatReply.
+        Arguments as in `chat`, checked at the call."""
+        return stream_chat(self, messages, tools, thinking, reasoning_effort, options)
+
+    def score(
+        self, prompt: Any, continuation: Any, *, add_bos: bool = True, parse_special: bool = False
+    ) -> Score | list[Score]:
+        """Log-probabilities of a continuation, or of each of a list of them, after one prompt.
+
+        prompt, continuation: str (the continuation without bos) or ids.
+        The values are those that `generate(logprobs=...)`
+        gives for the same tokens, bit for bit. Raises CapacityError when both do not fit or all slots are open.
+        """
+        return score(self, prompt, continuation, add_bos, parse_special)
+
     def open(self, prompt: Any, **options: Any) -> SlotHandle:
-        """A slot for one prompt, advanced by `step`; keywords as in `generate`. Raises CapacityError when all slots are open."""
-        r = self._one(prompt, options)
-        with self._running() as engine:
-            return self._handle_of(lambda: engine.open(r.ids, r.params, r.max_drafts))
+        """A slot for one prompt, advanced by `step`; keywords as in `generate`.
+        Raises CapacityError when all slots are open."""
+        return self._open(prompt, options)
 
     def step(self) -> bool:
         """One round over all open slots; True while any of them is unfinished."""
@@ -173,15 +259,20 @@ class Model:
 
     def remember(self, prompt: Any, add_bos: bool = True, parse_special: bool = False) -> None:
         """Computes a prompt's beginning once and keeps it (within prefix_bytes) for prompts that share it."""
-        requests, _ = self._read(prompt, {"add_bos": add_bos, "parse_special": parse_special})
+        with self._running():
+            requests, _ = self._reader.requests(prompt, {"add_bos": add_bos, "parse_special": parse_special})
         for r in requests:
             with self._running() as engine:
-                self._worker.run(lambda r=r: engine.remember(r.ids))
+                self._worker.run(partial(engine.remember, r.ids))
 
-    def restore(self, path: str | Path) -> SlotHandle:
-        """A slot continued from a file that `SlotHandle.save` wrote; raises SaveError for another checkpoint or a damaged file."""
+    def restore(self, path: str | Path, *, draft: bool | None = None, max_drafts: int | None = None) -> SlotHandle:
+        """A slot continued from a file that `SlotHandle.save` wrote; draft and max_drafts as in `open`.
+
+        Raises SaveError (a ValueError) for another checkpoint or a damaged file, CapacityError if it does not fit.
+        """
         with self._running() as engine:
-            return self._handle_of(lambda: save.restore(Path(path), engine, self._parts.identity))
+            drafts = self._reader.drafts(draft, max_drafts)
+            return self._handle_of(lambda: save.restore(Path(path), engine, self._parts.identity, drafts))
 
     # ---- what handles call
 
@@ -190,12 +281,14 @@ class Model:
             self._worker.run(lambda: engine.cancel(slot))
 
     def _close_slot(self, slot: Slot) -> None:
+        if self._worker.here:
+            return self._drop(slot)  # a stream that the collector ends there must not wait for the lock
         with self._lock:
             if not self._closed:
                 self._worker.run(lambda: self._engine.close(slot))
 
-    def _drop(self, slot: Slot) -> None:
-        if not self._closed:
+    def _drop(self, *slots: Slot) -> None:
+        for slot in slots if not self._closed else ():
             self._engine.drop(slot)
 
     def _fork(self, slot: Slot, seed: int | None) -> SlotHandle:
@@ -217,8 +310,23 @@ class Model:
     def _running(self) -> _Held:
         return _Held(self)
 
+    def _open(self, prompt: Any, options: Mapping[str, Any], passing: bool = False) -> SlotHandle:
+        r = self._one(prompt, options)
+        with self._running() as engine:
+            return self._handle_of(lambda: engine.open(r.ids, r.params, r.max_drafts, passing=passing))
+
+    def _open_slot(self, make: Callable[[Engine], Slot]) -> SlotHandle:
+        with self._running() as engine:
+            return self._handle_of(lambda: make(engine))
+
     def _handle_of(self, make: Callable[[], Slot]) -> SlotHandle:
-        return SlotHandle(self, self._worker.run(make))
+        made: list[Slot] = []
+        try:
+            self._worker.run(lambda: made.append(make()))
+        except BaseException:
+            self._worker.post(lambda: self._drop(*made))  # interrupted: nobody holds what was opened
+            raise
+        return SlotHandle(self, made[0])
 
     def _read(self, prompt: Any, options: Mapping[str, Any], n: int | None = None) -> tuple[list[Request], bool]:
         """Checked requests, none of them too long for the context."""
@@ -257,3 +365,21 @@ def _result(handle: SlotHandle) -> Generation:
     return Generation(
         handle.text, handle.tokens, handle.finish_reason or "stop", handle.stats, handle.seed, handle.logprobs
     )
+
+
+def _unload(held: list[Any]) -> None:
+    engine, parts = held
+    for slot in list(engine.slots):
+        engine.close(slot)
+    parts.close()
+    held.clear()
+    del engine, parts
+    gc.collect()
+    mx.clear_cache()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Compiled graphs left on a thread that outlives the interpreter would abort the process."""
+    for model in list(_open_models):
+        model.close()

@@ -1,4 +1,5 @@
-"""Arguments of generate, stream, open and extend, checked before anything is computed; knows no engine and no arrays."""
+"""Arguments of generate, stream, open and extend, checked before anything is computed;
+knows no engine and no arrays."""
 
 from __future__ import annotations
 
@@ -33,13 +34,14 @@ class Reader:
         self.tokenizer, self.config, self.drafter = tokenizer, config, drafter
 
     def requests(self, prompt: Any, options: Mapping[str, Any], n: int | None = None) -> tuple[list[Request], bool]:
-        """A request for each reply in order, and whether a list is wanted. Raises TypeError and ValueError naming the argument."""
+        """A request for each reply in order, and whether a list is wanted.
+        Raises TypeError and ValueError naming the argument."""
         unknown = sorted(set(options) - KEYWORDS - _OTHER)
         if unknown:
             known = ", ".join(sorted(KEYWORDS | _OTHER))
             raise TypeError(f"unknown keyword {', '.join(unknown)}; known are {known}")
         copies = 1 if n is None else _whole("n", n, 1)
-        drafts = self._drafts(options.get("draft"), options.get("max_drafts"))
+        drafts = self.drafts(options.get("draft"), options.get("max_drafts"))
         _callback(options.get("prompt_progress_callback"))
         flags = {name: _flag(name, options[name]) for name in ("add_bos", "parse_special") if name in options}
         prompts, many = parse_prompts(prompt, self.tokenizer, self.config, **flags)
@@ -62,15 +64,16 @@ class Reader:
         every = [seeds] * count if one else list(seeds)
         return [parse({**given, "seed": s}, self.config.vocab_size) for s in every]
 
-    def _drafts(self, draft: Any, most: Any) -> int:
+    def drafts(self, draft: Any, most: Any) -> int:
+        """How many drafts a round may hold, from `draft` and `max_drafts`."""
         block = self.config.dspark_block_size if self.drafter else 0
         if draft is not None:
             _flag("draft", draft)
         if draft and not self.drafter:
             raise ValueError("draft=True, but this model was loaded without a drafter")
         limit = block if most is None else _whole("max_drafts", most, 0)
-        if limit > block and self.drafter:
-            raise ValueError(f"max_drafts={limit} is more than the drafter's block of {block}")
+        if limit > self.config.dspark_block_size > 0:
+            raise ValueError(f"max_drafts={limit} is more than the drafter's block of {self.config.dspark_block_size}")
         return 0 if draft is False else min(limit, block)
 
 

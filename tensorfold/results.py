@@ -25,7 +25,8 @@ class Generation:
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of a streamed reply: its text (perhaps ""), the ids since the last piece, and at the end the reason and stats."""
+    """A piece of a streamed reply: its text (perhaps ""), the ids since the last piece,
+    and at the end the reason and stats."""
 
     text: str
     tokens: list[int]

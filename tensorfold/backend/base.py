@@ -1,6 +1,7 @@
 """The Backend: every operation the network asks for, by name, shape and rounding; it knows no layers, slots or text.
 
-R is the number of rows of a round, D the hidden size. Every bf16 result is rounded once from float32 and rows never mix.
+R is the number of rows of a round, D the hidden size. Every bf16 result is rounded once from float32 and rows never
+mix.
 Quantised activations and prepared weights are opaque: the network only carries them from one call to the next.
 Packed cache rows are uint8, one row per position: codes first, then that row's scales (see `backend.layout`).
 """
@@ -28,7 +29,8 @@ class Columns(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Neighbouring rows of a round that belong to one slot: the slot, its first row, how many, the first row's position."""
+    """Neighbouring rows of a round that belong to one slot: the slot, its first row, how many,
+    the first row's position."""
 
     slot: int
     first: int
@@ -71,7 +73,9 @@ class Backend(Protocol):
     def matvec_f32(self, x: mx.array, weight: Weight) -> mx.array: ...
 
     # hyper-connections and Engram
-    def hc_mix(self, x: mx.array, fn: Weight, base: mx.array, scale: mx.array) -> tuple[mx.array, mx.array, mx.array]: ...
+    def hc_mix(
+        self, x: mx.array, fn: Weight, base: mx.array, scale: mx.array
+    ) -> tuple[mx.array, mx.array, mx.array]: ...
     def hc_collapse(self, x: mx.array, pre: mx.array) -> mx.array: ...
     def hc_collapse_norm(self, x: mx.array, pre: mx.array, weight: mx.array) -> mx.array: ...
     def hc_post(self, y: mx.array, x: mx.array, post: mx.array, comb: mx.array) -> mx.array: ...
@@ -81,7 +85,9 @@ class Backend(Protocol):
 
     # attention
     def compress_pair(self, values: mx.array, gates: mx.array) -> mx.array: ...
-    def index_scores(self, queries: mx.array, weights: mx.array, keys: Columns, segments: Sequence[Segment]) -> mx.array: ...
+    def index_scores(
+        self, queries: mx.array, weights: mx.array, keys: Columns, segments: Sequence[Segment]
+    ) -> mx.array: ...
     def candidate_blocks(self, scores: mx.array, visible: mx.array) -> mx.array: ...
     def select(self, scores: mx.array, visible: mx.array, candidates: mx.array | None, topk: int) -> mx.array: ...
     def attend(self, q: mx.array, columns: list[Columns], sink: mx.array) -> mx.array: ...

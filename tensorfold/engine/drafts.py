@@ -1,4 +1,5 @@
-"""How many drafts each slot gets: what its drafts have paid against what rows and draft passes cost; never affects tokens."""
+"""How many drafts each slot gets: what its drafts have paid against what rows and draft passes cost;
+never affects tokens."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ class DraftBudget:
         self._round = 0
 
     def wanted(self, slots: Sequence[Slot]) -> list[int]:
-        """Drafts that each decoding slot should have in the next round; all slots together stay within the rows of a round."""
+        """Drafts that each decoding slot should have in the next round;
+        all slots together stay within the rows of a round."""
         self._round += 1
         limits = [max(0, min(s.max_drafts, s.remaining - 1)) for s in slots]
         spare = max(0, self.rows - len(slots))

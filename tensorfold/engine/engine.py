@@ -1,4 +1,5 @@
-"""Engine: open slots over one network, stepped round by round on the thread that owns the arrays; knows no prompts' text forms."""
+"""Engine: open slots over one network, stepped round by round on the thread that owns the arrays;
+knows no prompts' text forms."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ class Engine:
 
     def __init__(self, lanes: Lanes, tokenizer: Tokenizer, max_context: int, prefix_bytes: int, snapshot_tokens: int):
         self.lanes, self.tokenizer, self.max_context = lanes, tokenizer, max_context
-        self.snapshot_tokens = snapshot_tokens
+        self.snapshot_tokens = -(-snapshot_tokens // lanes.chunk) * lanes.chunk  # where prompt chunks end
         caches = lanes.caches
         page_bytes = sum(a.nbytes for a in [*caches.rows.values(), *caches.keys.values()]) // max(1, caches.pages)
         self.prefixes = PrefixStore(prefix_bytes, page_bytes, lambda s: lanes.pages.drop(s.pages))
@@ -42,6 +43,11 @@ class Engine:
         self._collect()
         return len(self._places)
 
+    @property
+    def stuck(self) -> bool:
+        """Whether no slot can be opened and none of the open ones is still going."""
+        return not self.free and all(s.done for s in self.slots)
+
     def check(self, ids: Sequence[int], params: SamplingParams) -> None:
         """Raises CapacityError when prompt and reply cannot fit the context."""
         longest = len(ids) + params.max_tokens
@@ -53,19 +59,39 @@ class Engine:
                 f"the context holds {self.max_context}: {hint}, or load with a larger max_context"
             )
 
-    def open(self, ids: Sequence[int], params: SamplingParams, max_drafts: int, silent: bool = False) -> Slot:
-        """A slot for a prompt, started from the longest kept beginning."""
+    def open(
+        self, ids: Sequence[int], params: SamplingParams, max_drafts: int, silent: bool = False, passing: bool = False,
+        keep_at: Sequence[int] = (),
+    ) -> Slot:  # fmt: skip
+        """A slot for a prompt, started from the longest kept beginning; a passing one is freed when its reply ends.
+
+        keep_at: lengths of the prompt at which its state is kept for later prompts, beside the usual ones.
+        """
         if not silent:
             self.check(ids, params)
         slot = self._new_slot(ids, params, max_drafts)
-        slot.silent = silent
+        slot.silent, slot.passing, slot.keep_at = silent, passing, tuple(keep_at)
         self._reuse(slot)
+        return slot
+
+    def score(self, ids: Sequence[int], targets: Sequence[int]) -> Slot:
+        """A silent slot whose rounds collect the log-probabilities of `targets` after `ids`."""
+        rows = len(ids) + len(targets) - 1
+        if rows > self.max_context:
+            raise CapacityError(
+                f"{len(ids)} prompt and {len(targets)} continuation tokens do not fit {self.max_context} positions"
+            )
+        slot = self._new_slot([*ids, *targets[:-1]], SamplingParams(logprobs=0), 0)
+        slot.silent, slot.targets, slot.keep_at = True, list(targets), (len(ids) - 1,)
+        self._reuse(slot, len(ids))
         return slot
 
     def extend(self, slot: Slot, ids: Sequence[int], params: SamplingParams, max_drafts: int) -> None:
         """Begins another reply after more ids."""
         if not slot.done or slot.error is not None:
-            state = "is not finished: let it finish or cancel it first" if slot.error is None else f"failed: {slot.error}"
+            state = (
+                "is not finished: let it finish or cancel it first" if slot.error is None else f"failed: {slot.error}"
+            )
             raise ValueError(f"this slot {state}")
         self.check([*slot.ids, *ids], params)
         slot.ids += ids
@@ -75,6 +101,8 @@ class Engine:
 
     def fork(self, slot: Slot, params: SamplingParams) -> Slot:
         """A twin of `slot` that goes its own way."""
+        if slot.error is not None:
+            raise ValueError(f"this slot failed: {slot.error}")
         self._need_place()
         twin = slot.twin(params)
         twin.place = self._places.popleft()
@@ -89,7 +117,7 @@ class Engine:
         self._need_place()
         slot.place = self._places.popleft()
         slot.pages = self._put(slot.place, state)
-        slot.committed = state.length
+        slot.committed = slot.stats.reused_tokens = state.length
         self.slots.append(slot)
 
     def cancel(self, slot: Slot) -> None:
@@ -123,11 +151,13 @@ class Engine:
             ran = self.lanes.round(self.slots)
         except Exception as error:
             self._fail(error)
+            self._retire()
             raise
         peak = mx.get_peak_memory()
         for slot in ran:
             slot.stats.peak_memory = max(slot.stats.peak_memory, peak)
             self._remember(slot)
+        self._retire()
         return any(not s.done for s in self.slots)
 
     def remember(self, ids: Sequence[int]) -> None:
@@ -158,6 +188,11 @@ class Engine:
                 "or load with a larger max_slots"
             )
 
+    def _retire(self) -> None:
+        """Frees passing slots whose reply has ended, so that who waits for a place sees it at once."""
+        for slot in [s for s in self.slots if s.passing and s.done]:
+            self.close(slot)
+
     def _collect(self) -> None:
         while self._dropped:
             self.close(self._dropped.popleft())
@@ -168,21 +203,27 @@ class Engine:
             lanes.need_page()
         return snapshot.put(lanes.caches, lanes.pages, place, state)
 
-    def _reuse(self, slot: Slot) -> None:
-        """Starts a slot from the longest kept beginning of its ids."""
-        state = self.prefixes.best(slot.ids)
+    def _reuse(self, slot: Slot, length: int | None = None) -> None:
+        """Starts a slot from the longest kept beginning that is shorter than its first `length` ids."""
+        state = self.prefixes.best(slot.ids[:length])
         if state is not None:
             slot.pages = self._put(slot.place, state)
             slot.committed = slot.stats.reused_tokens = state.length
 
     def _remember(self, slot: Slot) -> None:
         """Keeps what a later prompt may share: every so many prompt tokens, the prompt's end, the reply's end."""
-        prompt = slot.committed <= slot.reply_start
-        if slot.done or (prompt and (slot.committed % self.snapshot_tokens == 0 or slot.committed == slot.reply_start)):
+        n, last = slot.committed, slot.reply_start - len(slot.targets)
+        prompt = n == last or n in slot.keep_at or (n < last and n % self.snapshot_tokens == 0)
+        if prompt or (slot.done and not slot.targets):
             self._keep(slot)
 
     def _keep(self, slot: Slot) -> None:
-        if self.prefixes.budget and slot.committed and slot.error is None and not self.prefixes.has(slot.ids[: slot.committed]):
+        if (
+            self.prefixes.budget
+            and slot.committed
+            and slot.error is None
+            and not self.prefixes.has(slot.ids[: slot.committed])
+        ):
             self.prefixes.add(self.snapshot(slot))
 
     def _fail(self, error: Exception) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import mlx.core as mx
 import numpy as np
@@ -32,12 +32,13 @@ EngramRows = Callable[[Sequence[int], Sequence[int]], list[tuple[np.ndarray, np.
 
 @dataclass(frozen=True)
 class Lane:
-    """One slot's part of a round."""
+    """One slot's part of a round; `heads` are its rows whose logits are asked for."""
 
     slot: Slot
     ids: list[int]
     known: int
     draws: bool
+    heads: range = range(0)
     wants: int = 0
 
     @property
@@ -49,7 +50,13 @@ class Lanes:
     """Runs rounds over open slots; one per model, on the thread that owns its arrays."""
 
     def __init__(
-        self, network: Network, drafter: Drafter | None, caches: Caches, engram: EngramRows, chunk: int, fixed_drafts: bool
+        self,
+        network: Network,
+        drafter: Drafter | None,
+        caches: Caches,
+        engram: EngramRows,
+        chunk: int,
+        fixed_drafts: bool,
     ):
         self.network, self.drafter, self.caches, self.engram, self.chunk = network, drafter, caches, engram, chunk
         self.backend, self.config = network.backend, network.config
@@ -72,7 +79,7 @@ class Lanes:
         new = self.network(plan, self.caches)
         picked = pick(new.logits, self._row_params(lanes)) if new.logits is not None else None
         verdict = judge(picked, self._windows(lanes), self.config.eos_token_id)
-        rings = self.drafter.ingest(new.taps, plan.window_table) if self.drafter else []
+        rings = self.drafter.ingest(new.taps, plan.window_table) if self.drafter and new.taps is not None else []
         commit = Commit(self.caches, plan, new, rings, self.backend)
         commit.keep(verdict.kept)
         proposals = self._propose(lanes, verdict)
@@ -92,23 +99,27 @@ class Lanes:
         for s in decoding:
             drafts = s.drafts[: max(0, min(spare, s.remaining - 1))]
             spare -= len(drafts)
-            lanes.append(Lane(s, s.ids[s.committed :] + drafts, 1, True))
+            lanes.append(Lane(s, s.ids[s.committed :] + drafts, 1, True, range(len(drafts) + 1)))
         for s in waiting:
-            ids = s.ids[s.committed : (s.committed // self.chunk + 1) * self.chunk]
-            lanes.append(Lane(s, ids, len(ids), len(ids) == s.pending and not s.silent))
+            ids = s.ids[s.committed : s.piece_end(self.chunk, max(1, spare))]
+            draws = len(ids) == s.pending and not s.silent
+            heads = range(len(ids) - 1, len(ids)) if draws else s.scored_rows(len(ids))
+            lanes.append(Lane(s, ids, len(ids), draws, heads))
         drawing = [lane for lane in lanes if lane.draws]
         wants = dict(zip(map(id, drawing), self.budget.wanted([lane.slot for lane in drawing]))) if self.drafter else {}
-        return [Lane(x.slot, x.ids, x.known, x.draws, wants.get(id(x), 0)) for x in lanes]
+        return [replace(x, wants=wants.get(id(x), 0)) for x in lanes]
 
     def _plan(self, lanes: Sequence[Lane]) -> Plan:
         windows, gathered = [], []
         for lane in lanes:
             slot, end = lane.slot, lane.slot.committed + len(lane.ids)
             self._make_room(slot, end)
-            head = range(lane.known - 1, len(lane.ids)) if lane.draws else ()
-            windows.append(PlannedWindow(slot.place, slot.committed, lane.ids, slot.pages, head))
+            windows.append(PlannedWindow(slot.place, slot.committed, lane.ids, slot.pages, lane.heads))
             gathered.append(self.engram(slot.ids[max(0, slot.committed - 3) : slot.committed], lane.ids))
-        engram = [tuple(np.concatenate(a) for a in zip(*layer)) for layer in zip(*gathered)]
+        engram = []
+        for layer in zip(*gathered):
+            codes, scales = zip(*layer)
+            engram.append((np.concatenate(codes), np.concatenate(scales)))
         return self.planner.build(windows, self.caches.slots, self.caches.pages, engram)
 
     def _make_room(self, slot: Slot, length: int) -> None:
@@ -126,21 +137,23 @@ class Lanes:
     # ---- draw
 
     def _row_params(self, lanes: Sequence[Lane]) -> RowParams:
-        params, positions, histories = [], [], []
+        params, positions, histories, given = [], [], [], []
         for lane in lanes:
             slot = lane.slot
-            for row in range(lane.known - 1, len(lane.ids)) if lane.draws else ():
+            for row in lane.heads:
                 params.append(slot.params)
                 positions.append(slot.committed + row + 1)
                 seen = slot.params.repetition_penalty != 1
                 histories.append(slot.ids[: slot.committed] + lane.ids[: row + 1] if seen else ())
-        return RowParams.build(params, positions, histories)
+                given.append(-1 if lane.draws else slot.target(slot.committed + row))
+        rows = RowParams.build(params, positions, histories)
+        return replace(rows, given=mx.array(given, mx.int32)) if max(given) >= 0 else rows
 
     def _windows(self, lanes: Sequence[Lane]) -> list[Window]:
         windows, head = [], 0
         for lane in lanes:
             windows.append(Window(lane.known, lane.drafts, head if lane.draws else None))
-            head += len(lane.drafts) + 1 if lane.draws else 0
+            head += len(lane.heads)
         return windows
 
     def _propose(self, lanes: Sequence[Lane], verdict: Verdict) -> Proposals | None:
@@ -172,7 +185,8 @@ class Lanes:
     def _values(self, verdict: Verdict, picked: Picked | None, proposals: Proposals | None) -> dict[str, mx.array]:
         values = {"kept": verdict.kept, "tokens": verdict.tokens, "finite": verdict.finite}
         if picked is not None and picked.logprob is not None:
-            values |= {"logprob": picked.logprob, "top_ids": picked.top_ids, "top_logprobs": picked.top_logprobs}
+            found = {"logprob": picked.logprob, "top_ids": picked.top_ids, "top_logprobs": picked.top_logprobs}
+            values |= {name: value for name, value in found.items() if value is not None} | {"fine": picked.finite}
         if proposals is not None:
             values["drafts"] = proposals.ids
         return values
@@ -182,6 +196,8 @@ class Lanes:
         kept, head, drafting = [], 0, 0
         for i, lane in enumerate(lanes):
             slot, finite = lane.slot, bool(read["finite"][i])
+            if lane.heads and not lane.draws:
+                finite = self._score(lane, read, head)
             tokens = [int(t) for t in read["tokens"][i] if t >= 0]
             usable = tokens if finite else tokens[:-1]
             asked = slot.params.logprobs
@@ -193,21 +209,29 @@ class Lanes:
                 if not slot.done:
                     slot.drafts = [int(t) for t in read["drafts"][drafting][: lane.wants]]
                 drafting += 1
-            head += len(lane.drafts) + 1 if lane.draws else 0
-            if slot.finish_reason == "error":
+            head += len(lane.heads)
+            if not finite and not slot.done:
                 slot.error = self._explain(slot)
+                slot.finish("error")
         return kept
+
+    def _score(self, lane: Lane, read: dict[str, np.ndarray], head: int) -> bool:
+        """Hands a scored slot the log-probabilities of the tokens it was given; False if a row was not finite."""
+        slot = lane.slot
+        for j, row in enumerate(lane.heads):
+            slot.logprobs.append(_logprobs(read, head + j, slot.target(slot.committed + row), 0))
+        return bool(read["fine"][head : head + len(lane.heads)].all())
 
     def _rewind(self, commit: Commit, before: np.ndarray, after: Sequence[int]) -> None:
         """Takes back rows behind a stop string, which only the host can see."""
         if any(b != a for b, a in zip(before, after)):
             commit.rewind(mx.array(before), mx.array(np.array(after, np.int32)))
-            mx.eval(self.caches.arrays())
+            mx.async_eval(self.caches.arrays())
 
     def _explain(self, slot: Slot) -> NumericError:
         """Runs the bad row once more and asks every layer."""
         watch: list[mx.array] = []
-        lane = Lane(slot, slot.ids[slot.committed : slot.committed + 1], 1, True)
+        lane = Lane(slot, slot.ids[slot.committed : slot.committed + 1], 1, True, range(1))
         self.network(self._plan([lane]), self.caches, watch)
         fine = blocking_read({"fine": mx.stack(watch)}, [])["fine"]
         where = f"after layer {int(np.argmin(fine))}" if not fine.all() else "at the head"

@@ -55,6 +55,8 @@ def pick(logits: mx.array, rows: RowParams, noise: mx.array | None = None) -> Pi
         if keep is not None:
             score = mx.where(keep, score, -mx.inf)
     ids = mx.argmax(score, axis=-1).astype(mx.int32)
+    if rows.given is not None:
+        ids = mx.where(rows.given >= 0, rows.given, ids)
     if rows.logprobs is None:
         return Picked(ids, finite)
     return Picked(ids, finite, *_logprobs(x, ids, min(rows.logprobs, logits.shape[1])))

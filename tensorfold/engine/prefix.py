@@ -1,4 +1,5 @@
-"""Kept prefixes: snapshots of prompt beginnings within a byte budget, least recently used first out; knows ids, no text."""
+"""Kept prefixes: snapshots of prompt beginnings within a byte budget, least recently used first out;
+knows ids, no text."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ class PrefixStore:
         found = None
         for key, (snapshot, _) in self._kept.items():
             n = snapshot.length
-            if max(shortest, found[1].length if found else 0) < n < len(wanted) and np.array_equal(wanted[:n], snapshot.ids):
+            if max(shortest, found[1].length if found else 0) < n < len(wanted) and np.array_equal(
+                wanted[:n], snapshot.ids
+            ):
                 found = key, snapshot
         if found is None:
             return None

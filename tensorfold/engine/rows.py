@@ -21,7 +21,8 @@ class RowParams:
     [R], the absolute position of the token being drawn. top_k: int32 [R], 0 is off. top_p: float32 [R], 0 and 1 are
     off. min_p: float32 [R], 0 is off. bias_ids: int32 [R, B] padded with -1, bias_values: float32 [R, B].
     penalty: float32 [R], 1 is off; with it seen: int32 [R, P] padded with -1, every id before the drawn token.
-    logprobs: None, or how many likeliest tokens are reported (the most that any row asks).
+    logprobs: None, or how many likeliest tokens are reported (the most that any row asks). given: int32 [R], a token
+    that stands in for the drawn one, -1 for none.
     Every array may also be computed on the device: no value is ever read back.
     """
 
@@ -36,6 +37,7 @@ class RowParams:
     penalty: mx.array | None = None
     seen: mx.array | None = None
     logprobs: int | None = None
+    given: mx.array | None = None
 
     @staticmethod
     def build(

@@ -38,7 +38,8 @@ class Stats:
 
 @dataclass(frozen=True)
 class TokenLogprobs:
-    """Log-probability of a token and of the likeliest tokens, most likely first, before filters and at temperature 1."""
+    """Log-probability of a token and of the likeliest tokens, most likely first,
+    before filters and at temperature 1."""
 
     token: int
     logprob: float
@@ -47,7 +48,8 @@ class TokenLogprobs:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a round gave a slot: the drawn tokens up to the first disagreement, and whether the last of them is usable."""
+    """What a round gave a slot: the drawn tokens up to the first disagreement,
+    and whether the last of them is usable."""
 
     tokens: Sequence[int]
     finite: bool
@@ -64,6 +66,9 @@ class Slot:
         self.drafts: list[int] = []
         self.acceptance: list[float] = []
         self.silent = False  # fills the caches and draws nothing
+        self.targets: list[int] = []  # tokens to score, the last of them after the last of ids
+        self.keep_at: tuple[int, ...] = ()  # lengths at which the state is worth keeping
+        self.passing = False  # gives its place back when its reply ends
         self.error: Exception | None = None
         self.begin(len(self.ids), params)
 
@@ -76,7 +81,7 @@ class Slot:
         self.text, self.logprobs = "", list[TokenLogprobs]()
         self.stats = Stats(prompt_tokens=reply_start, drafted=[0] * self.max_drafts, accepted=[0] * self.max_drafts)
         self.drafts = []
-        self._started, self._first = time.perf_counter(), None
+        self._started, self._first, self._last, self._drawn = time.perf_counter(), 0.0, 0.0, 0
 
     @property
     def tokens(self) -> list[int]:
@@ -97,6 +102,25 @@ class Slot:
         """Tokens that may still be generated."""
         return self.params.max_tokens - (len(self.ids) - self.reply_start)
 
+    def piece_end(self, chunk: int, rows: int) -> int:
+        """Where the next piece of the prompt ends: a multiple of `chunk`, a length to keep, or `rows` scored tokens."""
+        end = (self.committed // chunk + 1) * chunk
+        if self.targets:
+            end = min(end, max(self.committed, self._first_scored) + rows)
+        return min([end, *(n for n in self.keep_at if n > self.committed)])
+
+    def scored_rows(self, count: int) -> range:
+        """Which of the next `count` rows predict a token to score."""
+        return range(max(0, self._first_scored - self.committed), count) if self.targets else range(0)
+
+    def target(self, position: int) -> int:
+        """The token to score that the row at `position` predicts."""
+        return self.targets[position - self._first_scored]
+
+    @property
+    def _first_scored(self) -> int:
+        return len(self.ids) - len(self.targets)
+
     def resume(self, reply_start: int, finish_reason: str | None) -> None:
         """Rebuilds the text of a reply whose ids are there already."""
         self.begin(reply_start, self.params)
@@ -116,7 +140,8 @@ class Slot:
         return twin
 
     def accept(self, window: int, drafted: int, outcome: Outcome) -> int:
-        """Takes a round's outcome over `window` known ids and `drafted` drafts; returns how many of its rows stay committed."""
+        """Takes a round's outcome over `window` known ids and `drafted` drafts;
+        returns how many of its rows stay committed."""
         self.stats.rounds += 1
         self.stats.forwards += 1
         self.drafts = []
@@ -127,8 +152,6 @@ class Slot:
                 self.stats.drafted[j] += 1
                 self.stats.accepted[j] += j < accepted
             rows += self._take(outcome) - 1
-            if not outcome.finite and not self.done:
-                self.finish("error")
         self.committed += rows
         if self.silent and not self.pending:
             self.finish("length")
@@ -137,8 +160,9 @@ class Slot:
     def _take(self, outcome: Outcome) -> int:
         """Appends tokens until one ends the reply; returns how many were used."""
         for used, token in enumerate(outcome.tokens, 1):
-            if self._first is None:
-                self._first = time.perf_counter()
+            self._last = time.perf_counter()
+            self._first = self._first or self._last
+            self._drawn += 1
             self.ids.append(token)
             self.logprobs += outcome.logprobs[used - 1 : used]
             self.text += self.stops.feed(self.detokenizer.add(token))
@@ -154,21 +178,21 @@ class Slot:
         """Ends the reply: stop, length, cancelled or error."""
         if self.done:
             return
-        self.finish_reason = reason
         if self.stops.matched is None:
             self.text += self.stops.feed(self.detokenizer.finish()) + self.stops.finish()
         self.drafts = []
+        self.finish_reason = reason  # last: another thread may be waiting for it
 
     def measure(self) -> Stats:
-        """The counters, with times and the token hash as of now."""
-        s, now = self.stats, time.perf_counter()
+        """The counters, with times and the token hash up to the last token."""
+        s = self.stats
         s.generated_tokens = len(self.ids) - self.reply_start
         s.token_sha = token_sha(self.tokens)
-        if self._first is not None and s.ttft_s is None:
+        if self._drawn and s.ttft_s is None:
             s.ttft_s = self._first - self._started
-            s.prompt_tps = (s.prompt_tokens - s.reused_tokens) / max(s.ttft_s, 1e-9)
-        if self._first is not None and s.generated_tokens > 1:
-            s.generation_tps = (s.generated_tokens - 1) / max(now - self._first, 1e-9)
+            s.prompt_tps = max(0, s.prompt_tokens - s.reused_tokens) / max(s.ttft_s, 1e-9)
+        if self._drawn > 1:
+            s.generation_tps = (self._drawn - 1) / max(self._last - self._first, 1e-9)
         return s
 
 

@@ -13,7 +13,8 @@ from tensorfold.engine.pick import Picked
 
 @dataclass(frozen=True)
 class Window:
-    """One slot's rows of a round: known ids, then drafts; `head` is its first row among the sampled ones, None mid-prompt."""
+    """One slot's rows of a round: known ids, then drafts; `head` is its first row among the sampled ones,
+    None mid-prompt."""
 
     known: int
     drafts: Sequence[int]
@@ -22,7 +23,8 @@ class Window:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Per segment: rows kept int32 [S], drawn tokens int32 [S, K+1] with -1 beyond the last, the last one int32 [S], its finiteness."""
+    """Per segment: rows kept int32 [S], drawn tokens int32 [S, K+1] with -1 beyond the last, the last one int32 [S],
+    its finiteness."""
 
     kept: mx.array
     tokens: mx.array
@@ -42,7 +44,9 @@ def judge(picked: Picked | None, windows: Sequence[Window], eos: int) -> Verdict
     known = mx.array(np.array([w.known for w in windows], np.int32))
     rows = mx.array(place)
     if picked is None:
-        return Verdict(known, mx.full(rows.shape, -1, mx.int32), mx.zeros(known.shape, mx.int32), mx.ones(known.shape, mx.bool_))
+        return Verdict(
+            known, mx.full(rows.shape, -1, mx.int32), mx.zeros(known.shape, mx.int32), mx.ones(known.shape, mx.bool_)
+        )
     drawn = mx.where(rows >= 0, picked.ids[mx.maximum(rows, 0)], -1)
     finite = picked.finite[mx.maximum(rows, 0)] | (rows < 0)
     right = (drawn[:, :-1] == mx.array(drafts)) & (mx.array(drafts) >= 0) & finite[:, :-1] & (drawn[:, :-1] != eos)

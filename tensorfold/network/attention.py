@@ -1,4 +1,5 @@
-"""Attention of one layer: window rows, selected compressed rows, sink, grouped output (the model's specification, section 5)."""
+"""Attention of one layer: window rows, selected compressed rows, sink, grouped output (the model's specification,
+section 5)."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from tensorfold.state.caches import Caches
 
 @dataclass
 class Shared:
-    """What layers of a round hand on: new rows by KV source, the selection of the nearest index source, candidate blocks."""
+    """What layers of a round hand on: new rows by KV source, the selection of the nearest index source,
+    candidate blocks."""
 
     new: dict[int, NewRows]
     selection: mx.array | None = None
@@ -70,19 +72,22 @@ class Attention:
         table = plan.compressed_table if role.ratio else plan.window_table
         q, index, row = p.queries_and_row(x, table)
         columns = [Columns(caches.window[role.layer], row, plan.window, RowKind.WINDOW)]
-        if role.ratio:
+        source = role.kv_source
+        if source is not None:
             part = plan.compressed[role.ratio]
             if self.compressor:
                 shared.new[role.layer] = self.compressor(x, part, caches.pairs.get(role.layer))
-            new = shared.new[role.kv_source]
+            new = shared.new[source]
             if self.indexer:
-                keys = Columns(caches.keys[role.kv_source], new.keys, part.places, RowKind.KEY)
+                keys = Columns(caches.keys[source], new.keys, part.places, RowKind.KEY)
                 queries, weights = self.indexer.queries(index, table), self.indexer.head_weights(x)
                 shared.selection, shared.candidates = self.indexer(
                     queries, weights, keys, plan.segments, part.visible, shared.candidates
                 )
+            if shared.selection is None:
+                raise ValueError(f"layer {role.layer} has no index source before it")
             places = selected_places(shared.selection, part.places, plan.segment)
-            columns.append(Columns(caches.rows[role.kv_source], new.rows, places, RowKind.COMPRESSED))
+            columns.append(Columns(caches.rows[source], new.rows, places, RowKind.COMPRESSED))
         return p.output(self.backend.attend(q, columns, p.sink), table), row
 
 

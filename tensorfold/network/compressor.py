@@ -1,4 +1,5 @@
-"""The compressor of a KV source layer: latents of closed groups, the rows they store and their index keys (section 5)."""
+"""The compressor of a KV source layer: latents of closed groups,
+the rows they store and their index keys (section 5)."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from tensorfold.network.plan import Compressed
 
 @dataclass(frozen=True)
 class NewRows:
-    """What a source layer adds in a round: packed rows and keys uint8 [M, bytes]; open pairs float32 [R, 2, hd] with ratio 2."""
+    """What a source layer adds in a round: packed rows and keys uint8 [M, bytes];
+    open pairs float32 [R, 2, hd] with ratio 2."""
 
     rows: mx.array
     keys: mx.array

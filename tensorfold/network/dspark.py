@@ -1,4 +1,5 @@
-"""DSpark: the three-stage drafter (the model's specification, section 7); reads the rings, returns rows and proposals, writes nothing."""
+"""DSpark: the three-stage drafter (the model's specification, section 7);
+reads the rings, returns rows and proposals, writes nothing."""
 
 from __future__ import annotations
 
@@ -47,7 +48,9 @@ class Stage:
         b = self.backend
         return b.pack(b.rope(b.rms_norm(b.matvec_fp8(main, self.wkv), self.projections.kv_norm), table), RowKind.WINDOW)
 
-    def __call__(self, x: mx.array, pre: mx.array, ring: mx.array, places: mx.array, table: mx.array):
+    def __call__(
+        self, x: mx.array, pre: mx.array, ring: mx.array, places: mx.array, table: mx.array
+    ) -> tuple[mx.array, mx.array]:
         """Streams and pre of S * B block rows -> streams and pre."""
         x, pre, _ = self.attn_hc(x, pre, lambda h: (self._attend(h, ring, places, table), None))
         x, pre, _ = self.ffn_hc(x, pre, lambda h: (self.moe(h), None))
@@ -119,7 +122,9 @@ class Drafter:
             before = b.embed(drafts[-1], self.markov_embed)
             confidence.append(b.matvec_f32(mx.concatenate([hidden[:, i], before], -1), self.confidence)[:, 0])
             logits.append(base[:, i] + b.matvec_f32(before, self.markov_head))
-            drafts.append(draw(i, logits[-1], mx.stack(drafts[1:], 1) if i else mx.zeros((tokens.shape[0], 0), mx.int32)))
+            drafts.append(
+                draw(i, logits[-1], mx.stack(drafts[1:], 1) if i else mx.zeros((tokens.shape[0], 0), mx.int32))
+            )
         return Proposals(mx.stack(drafts[1:], 1), mx.stack(confidence, 1), mx.stack(logits, 1))
 
     def _places(self, caches: Caches, slots: mx.array, position: mx.array) -> mx.array:

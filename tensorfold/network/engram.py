@@ -1,4 +1,5 @@
-"""Engram: n-gram rows read from the mapped tables on the host, injected into the streams (the model's specification, section 4)."""
+"""Engram: n-gram rows read from the mapped tables on the host, injected into the streams (the model's specification,
+section 4)."""
 
 from __future__ import annotations
 
@@ -15,13 +16,14 @@ from tensorfold.network.engram_hash import EngramHash
 class EngramTables:
     """The tables as they lie in the mapping; a row is read when a token asks for it."""
 
-    def __init__(self, source: WeightSource, config: ModelConfig, token_map: np.ndarray):
+    def __init__(self, source: WeightSource, config: ModelConfig, token_map: np.ndarray | None):
         names = [f"layers.{layer}.engram.embed" for layer in config.engram_layer_ids]
         self._tables = [(source.raw(n + ".weight"), source.raw(n + ".scale")) for n in names]
-        self._hash = EngramHash(config, token_map) if names else None
+        self._hash = EngramHash(config, token_map) if names and token_map is not None else None
 
     def __call__(self, history: Sequence[int], ids: Sequence[int]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Rows of `ids` after `history` (its last few ids suffice): per layer codes uint8 [R, n, d] and scales uint8 [R, n, d/32]."""
+        """Rows of `ids` after `history` (its last few ids suffice): per layer
+        codes uint8 [R, n, d] and scales uint8 [R, n, d/32]."""
         if self._hash is None:
             return []
         rows = self._hash.rows(ids, history[-self._hash.history :])

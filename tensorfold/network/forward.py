@@ -1,4 +1,5 @@
-"""The target network: one forward over the rows of a round; reads caches and writes none, knows no slots' stories and no sampling."""
+"""The target network: one forward over the rows of a round; reads caches and writes none,
+knows no slots' stories and no sampling."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from tensorfold.state.caches import Caches
 
 @dataclass(frozen=True)
 class Forward:
-    """What a round computed: logits float32 [h, V] of the plan's head rows, taps bf16 [R, taps * D], new rows for the caches."""
+    """What a round computed: logits float32 [h, V] of the plan's head rows, taps bf16 [R, taps * D],
+    new rows for the caches."""
 
     logits: mx.array | None
     taps: mx.array | None
@@ -42,7 +44,9 @@ class Layer:
         self.ffn_hc = HyperConnection(source, prefix, "ffn", backend)
         self.moe = Moe(source, prefix, config, backend, config.n_routed_experts, config.num_experts_per_tok)
 
-    def __call__(self, x: mx.array, pre: mx.array, plan: Plan, caches: Caches, shared: Shared):
+    def __call__(
+        self, x: mx.array, pre: mx.array, plan: Plan, caches: Caches, shared: Shared
+    ) -> tuple[mx.array, mx.array, mx.array]:
         """Streams and pre -> streams, pre and this round's packed window rows."""
         x, pre, window = self.attn_hc(x, pre, lambda h: self.attention(h, plan, caches, shared))
         x, pre, _ = self.ffn_hc(x, pre, lambda h: (self.moe(h), None))
@@ -52,7 +56,9 @@ class Layer:
 class Network:
     """Embedding, layers and head."""
 
-    def __init__(self, source: WeightSource, config: ModelConfig, backend: Backend, on_layer: Callable[[], object] = lambda: None):
+    def __init__(
+        self, source: WeightSource, config: ModelConfig, backend: Backend, on_layer: Callable[[], object] = lambda: None
+    ):
         self.config, self.backend = config, backend
         self.embedding = source.array("embed.weight")
         self.layers = []
@@ -70,7 +76,7 @@ class Network:
         x, pre = self.embed(plan.ids)
         shared, window, taps = Shared({}), [], []
         for layer in self.layers:
-            if layer.engram is not None:
+            if layer.engram is not None and layer.role.engram is not None:
                 x = layer.engram(x, *plan.engram[layer.role.engram])
             if layer.role.tap is not None:
                 taps.append(self.backend.hc_mean(x))
@@ -78,6 +84,5 @@ class Network:
             window.append(row)
             if watch is not None:
                 watch.append(mx.all(mx.abs(x) < mx.inf) & mx.all(mx.abs(pre) < mx.inf))
-            mx.async_eval(x, pre)  # the next layer is built while this one runs
         logits = self.head(x[plan.head], pre[plan.head]) if plan.head.size else None
         return Forward(logits, mx.concatenate(taps, -1) if taps else None, window, shared.new)

@@ -23,7 +23,8 @@ class HyperConnection:
         self.norm = source.array(f"{prefix}.{kind}_norm.weight")
 
     def __call__(self, x: mx.array, pre: mx.array, sublayer: Sublayer) -> tuple[mx.array, mx.array, Any]:
-        """Streams bf16 [R, n, D] and the previous sublayer's pre [R, n] -> new streams, this sublayer's pre, what it left beside."""
+        """Streams bf16 [R, n, D] and the previous sublayer's pre [R, n] -> new streams, this sublayer's pre,
+        what it left beside."""
         own, post, comb = self.backend.hc_mix(x, self.fn, self.base, self.scale)
         y, beside = sublayer(self.backend.hc_collapse_norm(x, pre, self.norm))
         return self.backend.hc_post(y, x, post, comb), own, beside

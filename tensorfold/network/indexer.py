@@ -42,7 +42,8 @@ class Indexer:
         """Selected rows int32 [R, k] and the candidates for later index sources."""
         b, topk = self.backend, self.config.index_topk
         if keys.places.shape[1] <= topk and self.role.candidates != "write":
-            scores = mx.zeros((queries.shape[0], keys.places.shape[1]))  # every visible row is taken, whatever its score
+            # every visible row is taken, whatever its score
+            scores = mx.zeros((queries.shape[0], keys.places.shape[1]))
         else:
             scores = b.index_scores(queries, weights, keys, segments)
         if self.role.candidates == "write":

@@ -1,6 +1,7 @@
 """The plan of one round: which token goes where, as arrays; knows positions and places, no weights and no sampling.
 
-A row attends to cache rows of positions before its segment's start and to the round's own rows up to itself, all by place.
+A row attends to cache rows of positions before its segment's start and to the round's own rows up to itself,
+all by place.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ class Compressed:
     """What the layers of one compression ratio need of a round.
 
     places int32 [S, C]: every compressed row of a segment's slot; visible int32 [R]: how many a row may read;
-    closing int32 [M]: the round's rows that complete a compressed row; partner int32 [M, ratio]: the group's tokens, into the
-    slots' open pairs and then the round's rows; table: rotary table of the closed rows; destination int32 [M]: their cache places.
+    closing int32 [M]: the round's rows that complete a compressed row; partner int32 [M, ratio]: the group's tokens,
+    into the slots' open pairs and then the round's rows; table: rotary table of the closed rows; destination
+    int32 [M]: their cache places.
     """
 
     places: mx.array
@@ -57,7 +59,8 @@ class Plan:
 
 @dataclass(frozen=True)
 class Window:
-    """One slot's part of a round: its ids from position `start`, the pages of its compressed rows, rows that need logits."""
+    """One slot's part of a round: its ids from position `start`, the pages of its compressed rows,
+    rows that need logits."""
 
     slot: int
     start: int
@@ -74,7 +77,9 @@ class Planner:
         self.ratios = sorted({r.ratio for r in config.roles if r.ratio})
         self.rope = RopeTables(config)
 
-    def build(self, windows: Sequence[Window], slots: int, pages: int, engram=()) -> Plan:
+    def build(
+        self, windows: Sequence[Window], slots: int, pages: int, engram: Sequence[tuple[np.ndarray, np.ndarray]] = ()
+    ) -> Plan:
         """A plan for `windows` in order, over caches of `slots` slots and `pages` pages."""
         segments, first = [], 0
         for w in windows:
@@ -95,15 +100,21 @@ class Planner:
             head=_int32(np.array(head)),
         )
 
-    def _window_places(self, segments, position, owner, slots) -> np.ndarray:
-        """int [R, W]: positions max(0, p-W+1)..p ascending, then empty; a place is in the slot's ring or among the rows."""
+    def _window_places(
+        self, segments: Sequence[Segment], position: np.ndarray, owner: np.ndarray, slots: int
+    ) -> np.ndarray:
+        """int [R, W]: positions max(0, p-W+1)..p ascending, then empty;
+        a place is in the slot's ring or among the rows."""
         width = self.config.sliding_window
         slot, first, start = (np.array([s[i] for s in segments])[owner][:, None] for i in (0, 1, 3))
         at = np.maximum(0, position - width + 1)[:, None] + np.arange(width)
         places = np.where(at < start, slot * width + at % width, slots * width + first + at - start)
         return np.where(at <= position[:, None], places, -1)
 
-    def _compressed(self, ratio, segments, windows, position, owner, slots, pages) -> Compressed:
+    def _compressed(
+        self, ratio: int, segments: Sequence[Segment], windows: Sequence[Window], position: np.ndarray,
+        owner: np.ndarray, slots: int, pages: int,
+    ) -> Compressed:  # fmt: skip
         per_page = PAGE_TOKENS // ratio
         closing = np.flatnonzero((position + 1) % ratio == 0)
         rank = np.searchsorted(closing, [s.first for s in segments])  # a segment's first closed row among the new ones
@@ -120,9 +131,11 @@ class Planner:
         slot, first = (np.array([s[i] for s in segments])[owner][closing] for i in (0, 1))
         back = closing[:, None] + np.arange(1 - ratio, 1)
         partner = np.where(back < first[:, None], slot[:, None], slots + back)
-        table = self.rope.compressed((position[closing] // ratio) * ratio)
-        arrays = (_int32(a) for a in (places, (position + 1) // ratio, closing, partner))
-        return Compressed(*arrays, table, _int32(destination))
+        rotary = self.rope.compressed((position[closing] // ratio) * ratio)
+        visible = (position + 1) // ratio
+        return Compressed(
+            _int32(places), _int32(visible), _int32(closing), _int32(partner), rotary, _int32(destination)
+        )
 
 
 def _int32(a: np.ndarray) -> mx.array:

@@ -1,4 +1,5 @@
-"""Rotary tables: the angle of a position is rounded to float32 as published, its cosine and sine are float64 rounded once."""
+"""Rotary tables: the angle of a position is rounded to float32 as published,
+its cosine and sine are float64 rounded once."""
 
 from __future__ import annotations
 

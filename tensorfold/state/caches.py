@@ -1,4 +1,5 @@
-"""Packed caches that all slots share, addressed by position; knows bytes and places, no tokens and no arithmetic of the model.
+"""Packed caches that all slots share, addressed by position; knows bytes and places,
+no tokens and no arithmetic of the model.
 
 A forward only reads; `commit` writes the kept rows once a round, one array per layer and kind, in place.
 """
@@ -14,9 +15,11 @@ PAGE_TOKENS = 128
 
 
 class Caches:
-    """Window rings [slots * W, bytes], compressed rows and index keys [pages * rows, bytes], open pairs float32 [slots, 2, hd].
+    """Window rings [slots * W, bytes], compressed rows and index keys [pages * rows, bytes],
+    open pairs float32 [slots, 2, hd].
 
-    `window` by layer, then the drafter's rings by stage; `rows`, `keys` and `pairs` by KV source layer. A page holds the rows
+    `window` by layer, then the drafter's rings by stage; `rows`, `keys` and `pairs` by KV source layer.
+    A page holds the rows
     of PAGE_TOKENS tokens in every source.
     """
 
@@ -41,7 +44,7 @@ class Caches:
                 old = pool[source]
                 pool[source] = mx.concatenate([old, mx.zeros((more * (PAGE_TOKENS // ratio), old.shape[1]), mx.uint8)])
         self.pages = pages
-        mx.eval(self.rows, self.keys)
+        mx.async_eval(self.rows, self.keys)
 
     @property
     def rings(self) -> list[mx.array]:

@@ -1,11 +1,13 @@
 """The commit of a round: kept rows go to their places, every other place keeps its bits; knows no tokens.
 
-A rejected row's place is rewritten with the bits it has, so one scatter of fixed shape serves any count, known or still on its way.
+A rejected row's place is rewritten with the bits it has, so one scatter of fixed shape serves any count,
+known or still on its way.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -18,7 +20,8 @@ from tensorfold.state.caches import Caches
 
 @dataclass
 class Commit:
-    """One round's writes; `rewind` takes back rows that turned out not to belong to the reply (a stop string inside a window)."""
+    """One round's writes; `rewind` takes back rows that turned out not to belong to the reply (a stop string inside a
+    window)."""
 
     caches: Caches
     plan: Plan
@@ -30,16 +33,21 @@ class Commit:
         width, segments = self.caches.config.sliding_window, self.plan.segments
         starts = np.array([[s.slot, s.first, s.start] for s in segments], np.int32)
         self._slot, self._first, self._start = (mx.array(c) for c in starts.T)
-        last = [np.arange(s.first + max(0, s.rows - width), s.first + s.rows) for s in segments]  # what a ring has room for
+        # what a ring has room for
+        last = [np.arange(s.first + max(0, s.rows - width), s.first + s.rows) for s in segments]
+        older = [np.where(r - width >= s.first, r - width, -1) for s, r in zip(segments, last)]  # whose place it takes
         places = [s.slot * width + (s.start + r - s.first) % width for s, r in zip(segments, last)]
-        self._rows, self._places = (mx.array(np.concatenate(a).astype(np.int32)) for a in (last, places))
+        arrays = (mx.array(np.concatenate(a).astype(np.int32)) for a in (last, older, places))
+        self._rows, self._older, self._places = arrays
         self._before = [cache[self._places] for cache in self.caches.window]
 
     def keep(self, kept: mx.array) -> None:
         """Writes the first `kept[s]` rows of every segment, int32 [S], perhaps still on its way."""
         rows, caches = self._kept_rows(kept), self.caches
+        keep = rows[self._rows]
+        origin = mx.where(keep, self._rows, mx.maximum(self._older, 0))
         for layer, window in enumerate([*self.new.window, *self.rings]):
-            self._write(caches.window, layer, self._places, window[self._rows], rows[self._rows])
+            self._write(caches.window, layer, self._places, window[origin], keep | (self._older >= 0))
         for source, ratio in caches.sources.items():
             part, fresh = self.plan.compressed[ratio], self.new.sources[source]
             if part.closing.size:
@@ -59,10 +67,12 @@ class Commit:
         return mx.arange(self.plan.rows, dtype=mx.int32) - self._first[owner] < kept[owner]
 
     def _open_pairs(self, kept: mx.array) -> None:
-        for source, pairs in self.caches.pairs.items():
+        for source in self.caches.pairs:
             own, ratio = self.new.sources[source].pairs, self.caches.sources[source]
+            if own is None:
+                raise ValueError(f"source layer {source} gave no open pairs")
             opens = (kept > 0) & ((self._start + kept) % ratio != 0)
             self._write(self.caches.pairs, source, self._slot, own[self._first + mx.maximum(kept, 1) - 1], opens)
 
-    def _write(self, pool, key, places: mx.array, rows: mx.array, keep: mx.array) -> None:
+    def _write(self, pool: Any, key: int, places: mx.array, rows: mx.array, keep: mx.array) -> None:
         pool[key] = self.backend.commit(pool[key], places, rows, keep)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from tensorfold.engine.params import SamplingParams
-from tensorfold.engine.slot import Slot
+from tensorfold.engine.slot import Slot, TokenLogprobs
 from tensorfold.state.caches import PAGE_TOKENS, Caches
 from tensorfold.state.snapshot import Snapshot, page_count
 
@@ -36,7 +36,9 @@ def readable(caches: Caches, slot: Slot) -> dict[str, np.ndarray]:
     n, width = slot.committed, caches.config.sliding_window
     ring = slot.place * width + np.arange(max(0, n - width), n) % width
     out = {"ids": np.asarray(slot.ids, np.int32)}
-    out["window"] = np.stack([np.array(cache[mx.array(ring)]) for cache in caches.window]) if n else np.zeros((0,), np.uint8)
+    out["window"] = (
+        np.stack([np.array(cache[mx.array(ring)]) for cache in caches.window]) if n else np.zeros((0,), np.uint8)
+    )
     for source, ratio in caches.sources.items():
         rows, per_page = np.arange(n // ratio), PAGE_TOKENS // ratio
         places = np.asarray(slot.pages, np.int64)[rows // per_page] * per_page + rows % per_page if len(rows) else rows
@@ -48,10 +50,14 @@ def readable(caches: Caches, slot: Slot) -> dict[str, np.ndarray]:
 
 
 def save(path: Path, engine: Engine, slot: Slot, identity: str) -> None:
-    """Writes the slot to `path`, whole or not at all. Raises OSError when the disk refuses, ValueError for a failed slot."""
+    """Writes the slot to `path`, whole or not at all. Raises OSError when the disk refuses, ValueError if it failed.
+
+    What decides no later token is left out, so that equal states give equal files: drafts, times, a greedy slot's seed.
+    """
     if slot.error is not None:
         raise ValueError(f"a failed slot cannot be saved: {slot.error}")
     arrays = readable(engine.lanes.caches, slot)
+    params = slot.params if slot.params.temperature else replace(slot.params, seed=0)
     about = {
         "format": FORMAT,
         "checkpoint": identity,
@@ -59,10 +65,11 @@ def save(path: Path, engine: Engine, slot: Slot, identity: str) -> None:
         "committed": slot.committed,
         "reply_start": slot.reply_start,
         "finish_reason": slot.finish_reason,
-        "max_drafts": slot.max_drafts,
-        "params": asdict(slot.params),
-        "sha256": _digest(arrays),
+        "stages": engine.lanes.caches.stages,
+        "params": asdict(params),
+        "logprobs": [(t.logprob, t.top) for t in slot.logprobs],
     }
+    about["sha256"] = _digest(about, arrays)
     data = safetensors.numpy.save(arrays, {_KEY: json.dumps(about, sort_keys=True)})
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
     try:
@@ -76,23 +83,32 @@ def save(path: Path, engine: Engine, slot: Slot, identity: str) -> None:
         raise
 
 
-def restore(path: Path, engine: Engine, identity: str) -> Slot:
-    """A slot continued from `path`. Raises SaveError, or OSError when the file cannot be read."""
+def restore(path: Path, engine: Engine, identity: str, max_drafts: int) -> Slot:
+    """A slot continued from `path`. Raises SaveError, CapacityError, or OSError when the file cannot be read."""
     about, arrays = _read(path)
     lanes = engine.lanes
     if about.get("format") != FORMAT:
         raise SaveError(f"{path}: format {about.get('format')!r}, this version reads {FORMAT}")
+    if about.get("stages") != lanes.caches.stages:
+        how = "without its drafter: load with draft=False" if lanes.caches.stages else "with its drafter: load with it"
+        raise SaveError(f"{path} was saved by a model loaded {how}, or begin again from the prompt")
     if about.get("checkpoint") != identity:
-        raise SaveError(f"{path} was saved with another checkpoint ({str(about.get('checkpoint'))[:12]}..., here {identity[:12]}...)")
-    if _digest(arrays) != about.get("sha256"):
+        raise SaveError(
+            f"{path} was saved with another checkpoint ({str(about.get('checkpoint'))[:12]}..., "
+            f"here {identity[:12]}...)"
+        )
+    if about.pop("sha256", None) != _digest(about, arrays):
         raise SaveError(f"{path}: its contents do not match their checksum: the file was altered")
     try:
         params = about["params"]
         for name in ("logit_bias", "stop"):
             params[name] = tuple(tuple(v) if isinstance(v, list) else v for v in params[name])
         ids = [int(i) for i in arrays["ids"]]
-        slot = Slot(-1, ids, SamplingParams(**params), engine.tokenizer, min(about["max_drafts"], lanes.block))
+        slot = Slot(-1, ids, SamplingParams(**params), engine.tokenizer, max_drafts)
         slot.resume(about["reply_start"], about["finish_reason"])
+        for token, (value, top) in zip(slot.tokens, about["logprobs"]):
+            slot.logprobs.append(TokenLogprobs(token, value, tuple((i, v) for i, v in top)))
+        engine.check(ids[: slot.reply_start], slot.params)
         state = _state(lanes.caches, arrays, ids[: about["committed"]], engine)
     except (KeyError, TypeError, IndexError) as error:
         raise SaveError(f"{path}: not a whole saved state ({error!r})") from None
@@ -126,23 +142,25 @@ def _state(caches: Caches, arrays: dict[str, np.ndarray], ids: list[int], engine
         if n:
             rows[ring] = arrays["window"][layer]
         window.append(mx.array(rows))
-    pairs = {s: mx.array(arrays.get(f"pair.{s}", np.zeros((2, caches.config.head_dim), np.float32))) for s in caches.pairs}
+    pairs = {
+        s: mx.array(arrays.get(f"pair.{s}", np.zeros((2, caches.config.head_dim), np.float32))) for s in caches.pairs
+    }
     pages = []
     for _ in range(page_count(n)):
         engine.lanes.need_page()
         pages.append(engine.lanes.pages.take())
     for source, ratio in caches.sources.items():
-        rows, per_page = np.arange(n // ratio), PAGE_TOKENS // ratio
-        if len(rows):
-            places = mx.array((np.asarray(pages)[rows // per_page] * per_page + rows % per_page).astype(np.int32))
+        row, per_page = np.arange(n // ratio), PAGE_TOKENS // ratio
+        if len(row):
+            places = mx.array((np.asarray(pages)[row // per_page] * per_page + row % per_page).astype(np.int32))
             for name, pool in (("rows", caches.rows), ("keys", caches.keys)):
                 pool[source][places] = mx.array(arrays[f"{name}.{source}"])
     mx.eval(caches.arrays())
     return Snapshot(np.asarray(ids, np.int32), window, pairs, pages)
 
 
-def _digest(arrays: dict[str, np.ndarray]) -> str:
-    digest = hashlib.sha256()
+def _digest(about: dict, arrays: dict[str, np.ndarray]) -> str:
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     for name in sorted(arrays):
         digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape};".encode())
         digest.update(np.ascontiguousarray(arrays[name]).tobytes())

@@ -14,7 +14,8 @@ from tensorfold.state.pages import Pages
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """State after `ids`: rings uint8 [W, bytes] by layer and stage, open pairs float32 [2, hd], pages held for its rows."""
+    """State after `ids`: rings uint8 [W, bytes] by layer and stage, open pairs float32 [2, hd],
+    pages held for its rows."""
 
     ids: np.ndarray
     window: list[mx.array]
@@ -43,7 +44,7 @@ def take(caches: Caches, pages: Pages, slot: int, held: Sequence[int], ids: Sequ
     window = [cache[ring] for cache in caches.window]
     own = mx.array([slot])
     pairs = {source: cache[own][0] for source, cache in caches.pairs.items()}
-    mx.eval(window, pairs)
+    mx.async_eval(window, pairs)
     keep = list(held[: page_count(len(ids))])
     pages.hold(keep)
     return Snapshot(np.asarray(ids, np.int32), window, pairs, keep)

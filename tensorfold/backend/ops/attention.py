@@ -1,6 +1,7 @@
 """Attention of the ops backend: packed rows gathered by place, scored, selected, attended; knows places, not slots.
 
-Columns go in blocks of 64 with a running maximum (the model's specification, sections 5 and 10). An empty column is masked and
+Columns go in blocks of 64 with a running maximum (the model's specification, sections 5 and 10).
+An empty column is masked and
 changes no bit, so how many of them pad the list does not matter.
 """
 
@@ -35,7 +36,8 @@ def compress_pair(values: mx.array, gates: mx.array) -> mx.array:
 def index_dots(queries: mx.array, keys: mx.array) -> mx.array:
     """Packed queries [R, H, bytes] and keys [C, bytes] -> float32 [R, H, C].
 
-    The dot of a 32-block is exact in float32 (products are multiples of 1/4, sums below 2^11), so only the sum over blocks has an order.
+    The dot of a 32-block is exact in float32 (products are multiples of 1/4, sums below 2^11),
+    so only the sum over blocks has an order.
     """
     q, qs = quant.split(queries, RowKind.KEY)
     k, ks = quant.split(keys, RowKind.KEY)
@@ -55,7 +57,8 @@ def index_scores(queries: mx.array, weights: mx.array, keys: mx.array) -> mx.arr
     while s.shape[1] > 1:
         half = (s.shape[1] + 1) // 2
         low, high = s[:, :half], s[:, half:]
-        s = low[:, : high.shape[1]] + high if half == high.shape[1] else mx.concatenate([low[:, :-1] + high, low[:, -1:]], 1)
+        even = half == high.shape[1]
+        s = low + high if even else mx.concatenate([low[:, :-1] + high, low[:, -1:]], 1)
     return s.squeeze(1)
 
 
@@ -64,18 +67,18 @@ def candidate_mask(scores: mx.array, visible: mx.array, block: int, topk: int) -
     rows, c = scores.shape
     count = -(-c // block)
     seen = mx.where(mx.arange(c)[None] < visible[:, None], scores, -mx.inf)
-    seen = mx.pad(seen, ((0, 0), (0, count * block - c)), constant_values=-mx.inf)
+    seen = mx.pad(seen, [(0, 0), (0, count * block - c)], constant_values=-mx.inf)
     best = mx.max(seen.reshape(rows, count, block), -1)
     best = mx.where(mx.arange(count)[None] == (visible[:, None] - 1) // block, mx.inf, best)
     if count > topk:
-        order = mx.argsort(-_rank(best, mx.full((rows,), count)), -1)[:, :topk]
+        order = mx.argsort(-rank(best, mx.full((rows,), count)), -1)[:, :topk]
         kept = mx.put_along_axis(mx.zeros((rows, count), mx.bool_), order, mx.array(True), -1)
     else:
         kept = mx.ones((rows, count), mx.bool_)
     return mx.repeat(kept & (best > -mx.inf), block, -1)[:, :c]
 
 
-def _rank(scores: mx.array, visible: mx.array) -> mx.array:
+def rank(scores: mx.array, visible: mx.array) -> mx.array:
     """int64 keys: higher score first, then lower row; NaN below everything, invisible rows lowest."""
     bits = (scores + 0.0).view(mx.int32)
     ordered = mx.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
@@ -92,10 +95,16 @@ def select(scores: mx.array, visible: mx.array, candidates: mx.array | None, top
         return mx.where(column < visible[:, None], column, -1)
     if candidates is not None:
         scores = mx.where(candidates, scores, -mx.inf)
-    best = mx.sort(_rank(scores, visible), -1)[:, c - topk :]
+    best = mx.sort(rank(scores, visible), -1)[:, c - topk :]
     rows = mx.where(best == _LOWEST, c, 2**31 - 1 - (best & 0xFFFFFFFF)).astype(mx.int32)
     rows = mx.sort(rows, -1)
     return mx.where(rows < c, rows, -1)
+
+
+def attend_arrays(kinds: tuple[RowKind, ...], q: mx.array, sink: mx.array, *arrays: mx.array) -> mx.array:
+    """`attend` with its runs of columns as plain arrays: cache, new rows and places of each kind in turn."""
+    runs = [arrays[i : i + 3] for i in range(0, len(arrays), 3)]
+    return attend(q, [Columns(cache, new, places, kind) for (cache, new, places), kind in zip(runs, kinds)], sink)
 
 
 def attend(q: mx.array, columns: list[Columns], sink: mx.array) -> mx.array:
@@ -104,8 +113,8 @@ def attend(q: mx.array, columns: list[Columns], sink: mx.array) -> mx.array:
     parts = [quant.unpack(gather(c), c.kind) for c in columns]
     keys = parts[0] if len(parts) == 1 else mx.concatenate(parts, 1)
     spare = -places.shape[1] % BLOCK
-    used = mx.pad(places, ((0, 0), (0, spare)), constant_values=-1) >= 0
-    keys = mx.where(used[:, :, None], mx.pad(keys, ((0, 0), (0, spare), (0, 0))), 0.0)
+    used = mx.pad(places, [(0, 0), (0, spare)], constant_values=-1) >= 0
+    keys = mx.where(used[:, :, None], mx.pad(keys, [(0, 0), (0, spare), (0, 0)]), 0.0)
     rows, heads, dim = q.shape
     scale = float(dim) ** -0.5
     q = q.astype(mx.float32)

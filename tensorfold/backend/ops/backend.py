@@ -1,13 +1,16 @@
-"""OpsBackend: the Backend in plain mx operations, anywhere MLX runs; knows the config's constants, no layers and no slots.
+"""OpsBackend: the Backend in plain mx operations, anywhere MLX runs;
+knows the config's constants, no layers and no slots.
 
-Rows of a round share a launch where this device's operations are row-invariant (`rows.invariant` finds out at load); elsewhere
+Rows of a round share a launch where this device's operations are row-invariant (`rows.invariant` finds out at load);
+elsewhere
 every operation runs row by row with identical shapes, through the same code.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import mlx.core as mx
 
@@ -25,15 +28,35 @@ def compiles_loops() -> bool:
 
 
 class OpsBackend:
-    """See `backend.base.Backend` for what each operation is; shapes and roundings are stated there and beside each formula."""
+    """See `backend.base.Backend` for what each operation is; shapes and roundings are stated there and beside each
+    formula.
+
+    compiled: whether runs of element-wise work are fused by mx.compile; the bits are the same without.
+    """
 
     name = "ops"
 
     def __init__(self, config: ModelConfig, by_row: bool = False, compiled: bool | None = None):
         self.config, self.by_row = config, by_row
         self.compiled = compiles_loops() if compiled is None else compiled
+        c, eps, fuse = config, config.rms_norm_eps, self._fuse
         self._matrices = linear.Matrices(self.compiled)
-        self._hc_split = mx.compile(glue.hc_split) if self.compiled else glue.hc_split
+        self._rms_norm = fuse(partial(glue.rms_norm, eps=eps))
+        self._rope = {inverse: fuse(partial(glue.rope, inverse=inverse)) for inverse in (False, True)}
+        self._round_trip = fuse(quant.round_trip_fp8)
+        self._pack = {kind: fuse(partial(quant.pack, kind=kind)) for kind in RowKind}
+        self._hc_split = fuse(partial(glue.hc_split, n=c.hc_mult, iterations=c.hc_sinkhorn_iters, eps=c.hc_eps))
+        self._inverse_rms = fuse(partial(glue.inverse_rms, eps=eps))
+        self._collapse_norm = fuse(partial(glue.hc_collapse_norm, eps=eps))
+        self._hc_collapse, self._hc_post, self._hc_mean = fuse(glue.hc_collapse), fuse(glue.hc_post), fuse(glue.hc_mean)
+        self._engram_rows, self._engram_inject = fuse(quant.unpack_rows), fuse(partial(glue.engram_inject, eps=eps))
+        self._compress_pair, self._score = fuse(attention.compress_pair), fuse(attention.index_scores)
+        self._attend: dict[tuple[RowKind, ...], Callable[..., mx.array]] = {}
+        self._route: dict[int, Callable[..., tuple[mx.array, mx.array]]] = {}
+        self._swiglu, self._join = fuse(partial(moe.swiglu, limit=c.swiglu_limit)), fuse(moe.join)
+
+    def _fuse(self, function: Callable) -> Callable:
+        return mx.compile(function) if self.compiled else function
 
     # weights
     def load_fp8(self, source: WeightSource, names: Sequence[str], groups: int = 1) -> Fp8Weight:
@@ -58,19 +81,19 @@ class OpsBackend:
 
     @row_wise("x")
     def rms_norm(self, x: mx.array, weight: mx.array) -> mx.array:
-        return glue.rms_norm(x, weight, self.config.rms_norm_eps)
+        return self._rms_norm(x, weight)
 
     @row_wise("x", "table")
     def rope(self, x: mx.array, table: mx.array, inverse: bool = False) -> mx.array:
-        return glue.rope(x, table, inverse)
+        return self._rope[inverse](x, table)
 
     @row_wise("x")
     def act_quant_fp8(self, x: mx.array) -> mx.array:
-        return quant.round_trip_fp8(x)
+        return self._round_trip(x)
 
     @row_wise("x")
     def pack(self, x: mx.array, kind: RowKind) -> mx.array:
-        return quant.pack(x, kind)
+        return self._pack[kind](x)
 
     def unpack(self, rows: mx.array, kind: RowKind) -> mx.array:
         return quant.unpack(rows, kind)
@@ -94,41 +117,37 @@ class OpsBackend:
     # hyper-connections and Engram
     @row_wise("x")
     def hc_mix(self, x: mx.array, fn: mx.array, base: mx.array, scale: mx.array) -> tuple[mx.array, mx.array, mx.array]:
-        c = self.config
         flat = x.reshape(x.shape[0], -1).astype(mx.float32)
-        mixed = self._matrices.f32(flat, fn) * glue.inverse_rms(flat, c.rms_norm_eps)
-        return self._hc_split(mixed, base, scale, c.hc_mult, c.hc_sinkhorn_iters, c.hc_eps)
+        return self._hc_split(self._matrices.f32(flat, fn), self._inverse_rms(flat), base, scale)
 
     @row_wise("x", "pre")
     def hc_collapse(self, x: mx.array, pre: mx.array) -> mx.array:
-        return glue.hc_collapse(x, pre)
+        return self._hc_collapse(x, pre)
 
     @row_wise("x", "pre")
     def hc_collapse_norm(self, x: mx.array, pre: mx.array, weight: mx.array) -> mx.array:
-        return glue.rms_norm(glue.hc_collapse(x, pre), weight, self.config.rms_norm_eps)
+        return self._collapse_norm(x, pre, weight)
 
     @row_wise("y", "x", "post", "comb")
     def hc_post(self, y: mx.array, x: mx.array, post: mx.array, comb: mx.array) -> mx.array:
-        return glue.hc_post(y, x, post, comb)
+        return self._hc_post(y, x, post, comb)
 
     @row_wise("x")
     def hc_mean(self, x: mx.array) -> mx.array:
-        return glue.hc_mean(x)
+        return self._hc_mean(x)
 
     @row_wise("codes", "scales")
     def engram_rows(self, codes: mx.array, scales: mx.array) -> mx.array:
-        values = mx.from_fp8(codes, mx.float32).reshape(*codes.shape[:-1], -1, 32)
-        values = values * quant.UE8M0[scales.astype(mx.int32)][..., None]
-        return values.reshape(codes.shape[0], -1).astype(mx.bfloat16)
+        return self._engram_rows(codes, scales)
 
     @row_wise("x", "kv")
     def engram_inject(self, x: mx.array, kv: mx.array, q_weight: mx.array, k_weight: mx.array) -> mx.array:
-        return glue.engram_inject(x, kv, q_weight, k_weight, self.config.rms_norm_eps)
+        return self._engram_inject(x, kv, q_weight, k_weight)
 
     # attention
     @row_wise("values", "gates")
     def compress_pair(self, values: mx.array, gates: mx.array) -> mx.array:
-        return attention.compress_pair(values, gates)
+        return self._compress_pair(values, gates)
 
     def index_scores(
         self, queries: mx.array, weights: mx.array, keys: Columns, segments: Sequence[Segment]
@@ -143,7 +162,7 @@ class OpsBackend:
     @row_wise("queries", "weights")
     def score_rows(self, queries: mx.array, weights: mx.array, keys: mx.array) -> mx.array:
         """Scores of rows against one slot's keys; the place where a test puts another rounding."""
-        return attention.index_scores(queries, weights, keys)
+        return self._score(queries, weights, keys)
 
     @row_wise("scores", "visible")
     def candidate_blocks(self, scores: mx.array, visible: mx.array) -> mx.array:
@@ -156,7 +175,10 @@ class OpsBackend:
 
     @row_wise("q", "columns")
     def attend(self, q: mx.array, columns: list[Columns], sink: mx.array) -> mx.array:
-        return attention.attend(q, columns, sink)
+        kinds = tuple(c.kind for c in columns)
+        if kinds not in self._attend:
+            self._attend[kinds] = self._fuse(partial(attention.attend_arrays, kinds))
+        return self._attend[kinds](q, sink, *[a for c in columns for a in (c.cache, c.new, c.places)])
 
     # caches
     def gather(self, rows: Columns) -> mx.array:
@@ -170,19 +192,23 @@ class OpsBackend:
     # experts
     @row_wise("logits")
     def route(self, logits: mx.array, bias: mx.array, k: int) -> tuple[mx.array, mx.array]:
-        return moe.route(logits, bias, k, self.config.routed_scaling_factor, self.config.norm_topk_prob)
+        if k not in self._route:
+            c = self.config
+            pick = partial(moe.pick, k=k, scale=c.routed_scaling_factor, normalise=c.norm_topk_prob)
+            self._route[k] = self._fuse(pick)
+        return self._route[k](moe.affinity(logits), bias)  # the fused log1p is another function: it stays outside
 
     @row_wise("x", "ids", "weights")
     def experts(self, x: mx.array, ids: mx.array, weights: mx.array, experts: Fp4Experts) -> mx.array:
         m = self._matrices
         gate, up = (m.gathered_fp4(x[:, None], ids, w) for w in (experts.w1, experts.w3))
-        hidden = moe.swiglu(gate, up, self.config.swiglu_limit, weights[..., None])
-        return m.gathered_fp4(quant.round_trip_fp8(hidden), ids, experts.w2)
+        hidden = self._round_trip(self._swiglu(gate, up, weights=weights[..., None]))
+        return m.gathered_fp4(hidden, ids, experts.w2)
 
     @row_wise("gate", "up")
     def swiglu(self, gate: mx.array, up: mx.array) -> mx.array:
-        return moe.swiglu(gate, up, self.config.swiglu_limit)
+        return self._swiglu(gate, up)
 
     @row_wise("routed", "shared")
     def moe_join(self, routed: mx.array, shared: mx.array) -> mx.array:
-        return moe.join(routed, shared)
+        return self._join(routed, shared)

@@ -47,17 +47,27 @@ def sinkhorn(logits: mx.array, iterations: int, eps: float) -> mx.array:
     return c
 
 
-def hc_split(mixed: mx.array, base: mx.array, scale: mx.array, n: int, iterations: int, eps: float):
-    """float32 [R, (2+n)n] -> pre [R, n], post [R, n], comb [R, n, n]."""
-    pre = mx.sigmoid(mixed[:, :n] * scale[0] + base[:n]) + eps
-    post = 2 * mx.sigmoid(mixed[:, n : 2 * n] * scale[1] + base[n : 2 * n])
-    logits = (mixed[:, 2 * n :] * scale[2] + base[2 * n :]).reshape(-1, n, n)
-    return pre, post, sinkhorn(logits, iterations, eps)
+def hc_split(
+    products: mx.array, rms: mx.array, base: mx.array, scale: mx.array, n: int, iterations: int, eps: float
+) -> tuple[mx.array, mx.array, mx.array]:
+    """Products float32 [R, (2+n)n] and inverse RMS [R, 1] of the streams -> pre [R, n], post [R, n], comb [R, n, n]."""
+    pre, post, comb = mx.split(products * rms * spread_scale(scale, n) + base, [n, 2 * n], -1)
+    return mx.sigmoid(pre) + eps, 2 * mx.sigmoid(post), sinkhorn(comb.reshape(-1, n, n), iterations, eps)
+
+
+def spread_scale(scale: mx.array, n: int) -> mx.array:
+    """The three scales, each over the products it belongs to: float32 [(2+n)n]."""
+    return scale[mx.array([0] * n + [1] * n + [2] * n * n)]
 
 
 def hc_collapse(x: mx.array, pre: mx.array) -> mx.array:
     """bf16 [R, n, D], float32 [R, n] -> bf16 [R, D]: the streams weighted by pre."""
     return (pre[:, None, :] @ x.astype(mx.float32)).squeeze(1).astype(_HALF)
+
+
+def hc_collapse_norm(x: mx.array, pre: mx.array, weight: mx.array, eps: float) -> mx.array:
+    """The collapsed streams, rounded to bf16 and then normed: bf16 [R, D]."""
+    return rms_norm(hc_collapse(x, pre), weight, eps)
 
 
 def hc_post(y: mx.array, x: mx.array, post: mx.array, comb: mx.array) -> mx.array:

@@ -1,12 +1,15 @@
 """Matrices of the ops backend: packed weights, decoded as they are used; rows of a result never depend on each other.
 
-An FP8 product is a bf16 matmul: codes decode exactly to bf16, and the 32x32 block's power of two goes into the activations,
+An FP8 product is a bf16 matmul: codes decode exactly to bf16, and the 32x32 block's power of two goes into the
+activations,
 which leaves every product and sum what it would be with the scale in the weight.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import mlx.core as mx
 import numpy as np
@@ -20,7 +23,8 @@ mx.eval(_E4M3_BF16)  # a lazy array belongs to the thread that made it
 
 @dataclass(frozen=True)
 class Fp8Weight:
-    """codes uint8 [groups, N/32, 32, K]; scales bf16 [groups, N/32, 1, K/32, 1]; N is padded to whole blocks, `rows` is without."""
+    """codes uint8 [groups, N/32, 32, K]; scales bf16 [groups, N/32, 1, K/32, 1];
+    N is padded to whole blocks, `rows` is without."""
 
     codes: mx.array
     scales: mx.array
@@ -55,7 +59,7 @@ def load_fp8(source: WeightSource, names: tuple[str, ...], groups: int = 1) -> F
     if c.shape[0] % 32:
         c = np.pad(c, ((0, -c.shape[0] % 32), (0, 0)))
     k = c.shape[1]
-    values = UE8M0[mx.array(s).astype(mx.int32)].astype(mx.bfloat16)
+    values = UE8M0[mx.array(s)].astype(mx.bfloat16)
     weight = Fp8Weight(mx.array(c).reshape(groups, -1, 32, k), values.reshape(groups, -1, 1, k // 32, 1), rows)
     mx.eval(weight.codes, weight.scales)
     return weight
@@ -73,8 +77,10 @@ def load_experts(source: WeightSource, prefix: str, count: int) -> Fp4Experts:
                 out[e] = source.raw(f"{prefix}.{e}.{matrix}.{leaf}")
             parts.append(out)
         codes, scales = parts
-        if not scales.all():  # MLX reads byte 0 as 2^-127; the rule is scale zero
-            codes.reshape(*scales.shape, 16)[scales == 0] = 0
+        special = (scales == 0) | (scales == 255)
+        # MLX reads 0 as 2^-127 and 255 as infinity; the rule is zero and NaN, which zero codes make of them
+        if special.any():
+            codes.reshape(*scales.shape, 16)[special] = 0
         pair = mx.array(codes).view(mx.uint32), mx.array(scales)
         mx.eval(*pair)
         return pair
@@ -92,7 +98,7 @@ def _decode_bits(codes: mx.array) -> mx.array:
 
 
 def _decode_table(codes: mx.array) -> mx.array:
-    return _E4M3_BF16[codes.astype(mx.int32)]
+    return _E4M3_BF16[codes]
 
 
 def _widen_bits(w: mx.array) -> mx.array:
@@ -100,32 +106,45 @@ def _widen_bits(w: mx.array) -> mx.array:
     return (w.view(mx.uint16).astype(mx.uint32) << 16).view(mx.float32)
 
 
+Decode = Callable[[mx.array], mx.array]
+
+
+def _fp8(decode: Decode, x: mx.array, codes: mx.array, scales: mx.array) -> mx.array:
+    groups, blocks, _, k = codes.shape
+    rows = x.shape[0]
+    scaled = x.reshape(rows, groups, 1, k // 32, 32).transpose(1, 2, 0, 3, 4) * scales
+    out = scaled.reshape(groups, blocks, rows, k) @ decode(codes).swapaxes(-1, -2)
+    return out.transpose(2, 0, 1, 3).reshape(rows, -1)
+
+
+def _f32(widen: Decode, x: mx.array, weight: mx.array) -> mx.array:
+    wide = widen(weight) if weight.dtype == mx.bfloat16 else weight
+    return x.astype(mx.float32) @ wide.T
+
+
 class Matrices:
     """The products; `compiled` chooses how codes are decoded, never what they decode to."""
 
     def __init__(self, compiled: bool):
-        self._decode = mx.compile(_decode_bits) if compiled else _decode_table
-        self._widen = mx.compile(_widen_bits) if compiled else lambda w: w.astype(mx.float32)
+        self._fp8 = mx.compile(partial(_fp8, _decode_bits)) if compiled else partial(_fp8, _decode_table)
+        self._f32 = (
+            mx.compile(partial(_f32, _widen_bits)) if compiled else partial(_f32, lambda w: w.astype(mx.float32))
+        )
 
     def fp8(self, x: mx.array, weight: Fp8Weight) -> mx.array:
-        """bf16 [R, groups, K] -> bf16 [R, groups * N]: float32 sums, one rounding."""
-        groups, blocks, _, k = weight.codes.shape
-        rows = x.shape[0]
-        scaled = x.reshape(rows, groups, 1, k // 32, 32).transpose(1, 2, 0, 3, 4) * weight.scales
-        scaled = scaled.reshape(groups, blocks, rows, k)
-        out = scaled @ self._decode(weight.codes).swapaxes(-1, -2)
-        out = out.transpose(2, 0, 1, 3).reshape(rows, groups, -1)
-        n = weight.rows // groups
-        return out[..., :n].reshape(rows, groups * n)
+        """bf16 [R, groups * K] -> bf16 [R, groups * N]: float32 sums, one rounding."""
+        out, groups = self._fp8(x, weight.codes, weight.scales), weight.codes.shape[0]
+        padded, rows = out.shape[1] // groups, weight.rows // groups
+        return out if padded == rows else out.reshape(-1, groups, padded)[..., :rows].reshape(-1, groups * rows)
 
     def bf16(self, x: mx.array, weight: mx.array) -> mx.array:
         """bf16 [R, K] by bf16 [N, K] -> bf16 [R, N]."""
         return x @ weight.T
 
     def f32(self, x: mx.array, weight: mx.array) -> mx.array:
-        """f32 or bf16 [R, K] by f32 or bf16 [N, K] -> f32 [R, N]; a bf16 weight stays packed and is widened as it is used."""
-        wide = self._widen(weight) if weight.dtype == mx.bfloat16 else weight
-        return x.astype(mx.float32) @ wide.T
+        """f32 or bf16 [R, K] by f32 or bf16 [N, K] -> f32 [R, N]; a bf16 weight stays packed and is widened as it is
+        used."""
+        return self._f32(x, weight)
 
     def gathered_fp4(self, x: mx.array, ids: mx.array, weight: tuple[mx.array, mx.array]) -> mx.array:
         """bf16 [R, 1 or k, K], expert ids [R, k] -> bf16 [R, k, N]."""

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from tensorfold.backend.ops.attention import _rank
+from tensorfold.backend.ops.attention import rank
 
 
-def route(logits: mx.array, bias: mx.array, k: int, scale: float, normalise: bool) -> tuple[mx.array, mx.array]:
+def affinity(logits: mx.array) -> mx.array:
+    """float32 [R, E] -> sqrt(softplus(logits)), linear above 20."""
+    return mx.sqrt(mx.where(logits > 20, logits, mx.log1p(mx.exp(mx.minimum(logits, 20)))))
+
+
+def pick(score: mx.array, bias: mx.array, k: int, scale: float, normalise: bool) -> tuple[mx.array, mx.array]:
     """float32 [R, E] -> expert ids int32 [R, k] ascending and weights float32 [R, k]; ties go to the lower id."""
-    score = mx.sqrt(mx.where(logits > 20, logits, mx.log1p(mx.exp(mx.minimum(logits, 20)))))
-    order = mx.sort(_rank(score + bias, mx.full((logits.shape[0],), logits.shape[1])), -1)[:, logits.shape[1] - k :]
+    rows, experts = score.shape
+    order = mx.sort(rank(score + bias, mx.full((rows,), experts)), -1)[:, experts - k :]
     ids = mx.sort((2**31 - 1 - (order & 0xFFFFFFFF)).astype(mx.int32), -1)
     weights = mx.take_along_axis(score, ids, -1)
     if normalise:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import mlx.core as mx
 import numpy as np
@@ -49,11 +50,11 @@ def _trials(b: OpsBackend, c: ModelConfig) -> Iterator[tuple[Callable[[mx.array]
     for k in sorted(widths):
         fp8 = Fp8Weight(codes(1, 2, 32, k), mx.full((1, 2, 1, k // 32, 1), 2.0**-6, mx.bfloat16), 64)
         matrix, wide = half(64, k), normal(24, k)
-        yield lambda x, w=fp8: _wide(b.matvec_fp8(x, w)), half(_ROWS, k)
-        yield lambda x, w=matrix: _wide(b.matvec_bf16(x, w)), half(_ROWS, k)
-        yield lambda x, w=matrix: b.matvec_f32(x, w), half(_ROWS, k)
-        yield lambda x, w=wide: b.matvec_f32(x, w), normal(_ROWS, k)
-        yield lambda x, w=half(k): _wide(b.rms_norm(x, w)), half(_ROWS, k)
+        yield partial(lambda w, x: _wide(b.matvec_fp8(x, w)), fp8), half(_ROWS, k)
+        yield partial(lambda w, x: _wide(b.matvec_bf16(x, w)), matrix), half(_ROWS, k)
+        yield partial(lambda w, x: b.matvec_f32(x, w), matrix), half(_ROWS, k)
+        yield partial(lambda w, x: b.matvec_f32(x, w), wide), normal(_ROWS, k)
+        yield partial(lambda w, x: _wide(b.rms_norm(x, w)), half(k)), half(_ROWS, k)
     flat, n = c.hc_mult * c.hidden_size, (2 + c.hc_mult) * c.hc_mult
     fn, base, scale = normal(n, flat) * flat**-0.5, normal(n), normal(3)
     yield lambda x: mx.concatenate([a.reshape(x.shape[0], -1) for a in b.hc_mix(x, fn, base, scale)], 1), half(
@@ -76,6 +77,46 @@ def _trials(b: OpsBackend, c: ModelConfig) -> Iterator[tuple[Callable[[mx.array]
 
     sink = normal(c.num_attention_heads)
     yield attend, half(_ROWS, c.num_attention_heads, c.head_dim)
+    yield from _glue_trials(b, c, normal, half)
+
+
+def _glue_trials(
+    b: OpsBackend, c: ModelConfig, normal: Callable[..., mx.array], half: Callable[..., mx.array]
+) -> Iterator[tuple[Callable[[mx.array], mx.array], mx.array]]:
+    """The operations between the matrices; what a row meets beside `x` is alike in all rows."""
+
+    def alike(make: Callable[..., mx.array], *shape: int) -> Callable[[mx.array], mx.array]:
+        rows = mx.repeat(make(1, *shape), _ROWS, 0)
+        return lambda x: rows[: x.shape[0]]
+
+    d, n, i, k = c.hidden_size, c.hc_mult, c.moe_intermediate_size, c.num_experts_per_tok
+    weight, vector, pre, post, comb = half(d), alike(half, d), alike(normal, n), alike(normal, n), alike(normal, n, n)
+    yield lambda x: _wide(b.hc_collapse(x, pre(x))), half(_ROWS, n, d)
+    yield lambda x: _wide(b.hc_collapse_norm(x, pre(x), weight)), half(_ROWS, n, d)
+    yield lambda x: _wide(b.hc_post(vector(x), x, post(x), comb(x))), half(_ROWS, n, d)
+    yield lambda x: _wide(b.hc_mean(x)), half(_ROWS, n, d)
+    if c.engram_layer_ids:
+        kv, q_weight, k_weight = alike(half, (n + 1) * d), half(n, d), half(n, d)
+        yield lambda x: _wide(b.engram_inject(x, kv(x), q_weight, k_weight)), half(_ROWS, n, d)
+        scales = alike(lambda *shape: mx.full(shape, 120, mx.uint8), 3, c.engram_head_dim // 32)
+        yield lambda x: _wide(b.engram_rows(b.pack(x, RowKind.WINDOW)[..., : c.engram_head_dim], scales(x))), half(
+            _ROWS, 3, c.engram_head_dim
+        )
+    table = alike(normal, c.qk_rope_head_dim // 2, 2)
+    yield lambda x: _wide(b.rope(x, table(x))), half(_ROWS, c.num_attention_heads, c.head_dim)
+    yield lambda x: _wide(b.act_quant_fp8(x)), half(_ROWS, d)
+    for kind in RowKind:
+        yield partial(lambda kind, x: b.pack(x, kind), kind), half(_ROWS, c.head_dim)
+    gates = alike(normal, 2, c.head_dim)
+    yield lambda x: _wide(b.compress_pair(x, gates(x))), normal(_ROWS, 2, c.head_dim)
+    heads, keys = alike(half, c.index_n_heads), b.pack(half(192, c.index_head_dim), RowKind.KEY)
+    queries = half(_ROWS, c.index_n_heads, c.index_head_dim)
+    yield lambda x: b.score_rows(b.pack(x, RowKind.KEY), heads(x), keys), queries
+    bias = normal(c.n_routed_experts)
+    yield lambda x: mx.concatenate([_wide(a) for a in b.route(x, bias, k)], 1), normal(_ROWS, c.n_routed_experts)
+    up = alike(half, i)
+    yield lambda x: _wide(b.swiglu(x, up(x))), half(_ROWS, i)
+    yield lambda x: _wide(b.moe_join(x, vector(x))), half(_ROWS, k, d)
 
 
 def _wide(x: mx.array) -> mx.array:

@@ -1,6 +1,7 @@
 """Exact quantisers and decoders of the model's formats, in plain mx operations; knows no weights and no caches.
 
-Formulas: the model's specification, section 2. A block that holds a non-finite value gets a NaN scale, so it decodes to NaN.
+Formulas: the model's specification, section 2. A block that holds a non-finite value gets a NaN scale,
+so it decodes to NaN.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def e4m3_table() -> mx.array:
 
 UE8M0, E4M3 = ue8m0_table(), e4m3_table()
 E2M1_PAIRS = mx.array(
-    [[v * (-1 if n & 8 else 1) for n in (b & 15, b >> 4) for v in (E2M1_VALUES[n & 7],)] for b in range(256)], mx.float32
+    [[v * (-1 if n & 8 else 1) for n in (b & 15, b >> 4) for v in (E2M1_VALUES[n & 7],)] for b in range(256)],
+    mx.float32,
 )
 
 
@@ -44,8 +46,8 @@ def _blocks(x: mx.array, size: int) -> mx.array:
 
 
 def _pow2_ceil_bits(x: mx.array) -> mx.array:
-    """int32 bits of the smallest power of two that is not below x (x positive, or not finite)."""
-    return (x.view(mx.int32) + 0x7FFFFF) & 0x7F800000
+    """int32 bits of the smallest power of two that is not below a positive x; of infinity for x infinite or NaN."""
+    return (mx.minimum(x.view(mx.int32) & 0x7FFFFFFF, 0x7F800000) + 0x7FFFFF) & 0x7F800000
 
 
 def _fp8_blocks(x: mx.array) -> tuple[mx.array, mx.array]:
@@ -73,7 +75,8 @@ def round_trip_fp8(x: mx.array) -> mx.array:
 def e2m1_codes(v: mx.array) -> mx.array:
     """4-bit codes of float32 values within [-6, 6], ties to the even code."""
     m = mx.abs(v)
-    # below 2 the grid is linear in steps of one half, above 2 in steps of 1, above 4 in steps of 2; round is ties-to-even
+    # below 2 the grid is linear in steps of one half, above 2 in steps of 1, above 4 in steps of 2;
+    # round is ties-to-even
     code = mx.where(m < 2, mx.round(m * 2), mx.where(m < 4, mx.round(m) + 2, mx.round(m * 0.5) + 4))
     sign = (v.view(mx.int32) >> 28) & 8
     return (code.astype(mx.int32) | sign).astype(mx.uint8)
@@ -115,12 +118,19 @@ def split(rows: mx.array, kind: RowKind) -> tuple[mx.array, mx.array]:
     """Packed rows -> unscaled values float32 [..., blocks, block] and scale values float32 [..., blocks, 1]."""
     dim = kind.dim(rows.shape[-1])
     codes, scales = mx.split(rows, [kind.code_bytes(dim)], -1)
-    values = mx.from_fp8(codes, mx.float32) if kind is RowKind.WINDOW else E2M1_PAIRS[codes.astype(mx.int32)]
+    values = mx.from_fp8(codes, mx.float32) if kind is RowKind.WINDOW else E2M1_PAIRS[codes]
     table = E4M3 if kind is RowKind.COMPRESSED else UE8M0
-    return values.reshape(*rows.shape[:-1], -1, kind.block), table[scales.astype(mx.int32)][..., None]
+    return values.reshape(*rows.shape[:-1], -1, kind.block), table[scales][..., None]
 
 
 def unpack(rows: mx.array, kind: RowKind) -> mx.array:
     """Packed rows uint8 [..., bytes] -> float32 [..., dim], exactly the bf16 values that were packed."""
     values, scales = split(rows, kind)
     return (values * scales).reshape(*rows.shape[:-1], -1)
+
+
+def unpack_rows(codes: mx.array, scales: mx.array) -> mx.array:
+    """Engram rows, e4m3 codes uint8 [R, n, d] and UE8M0 bytes [R, n, d/32] -> bf16 [R, n * d]."""
+    values = mx.from_fp8(codes, mx.float32).reshape(*codes.shape[:-1], -1, 32)
+    values = values * UE8M0[scales][..., None]
+    return values.reshape(codes.shape[0], -1).astype(mx.bfloat16)

@@ -24,7 +24,8 @@ def _row(value: Any, i: int) -> Any:
 
 
 def row_wise(*names: str) -> Callable[[Callable], Callable]:
-    """Marks the arguments whose first axis is rows; with `by_row` the method runs once a row and its results are joined."""
+    """Marks the arguments whose first axis is rows; with `by_row` the method runs once a row and its results are
+    joined."""
 
     def decorate(method: Callable) -> Callable:
         signature = inspect.signature(method)
@@ -39,7 +40,7 @@ def row_wise(*names: str) -> Callable[[Callable], Callable]:
                 return method(self, *args, **kwargs)
             each = [method(**{k: _row(v, i) if k in names else v for k, v in bound.items()}) for i in range(rows)]
             if isinstance(each[0], tuple):
-                return tuple(mx.concatenate(column) for column in zip(*each))
+                return tuple(mx.concatenate(list(column)) for column in zip(*each))
             return mx.concatenate(each)
 
         return run

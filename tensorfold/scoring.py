@@ -1,0 +1,60 @@
+"""Scores of given continuations, for evaluations; knows tokens and log-probabilities, no sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import fsum
+from typing import TYPE_CHECKING, Any
+
+from tensorfold.engine.engine import Engine
+from tensorfold.engine.slot import Slot
+from tensorfold.text.prompts import parse_prompts
+
+if TYPE_CHECKING:
+    from tensorfold.model import Model
+
+
+@dataclass(frozen=True)
+class Score:
+    """How likely a continuation is after its prompt.
+
+    total: sum of the log-probabilities (natural logarithm, float64 sum of float32 values). logprobs:
+    one a token, the very
+    bits that `generate(logprobs=...)` reports where it draws the same tokens. tokens: ids of the continuation.
+    """
+
+    total: float
+    logprobs: list[float]
+    tokens: list[int]
+
+
+def score(model: Model, prompt: Any, continuation: Any, add_bos: bool, parse_special: bool) -> Score | list[Score]:
+    """Scores one continuation, or each of a list of them, of one prompt."""
+    tokenizer, config = model.tokenizer, model.config
+    prompts, many = parse_prompts(prompt, tokenizer, config, add_bos, parse_special)
+    if many:
+        raise ValueError("score takes one prompt: call it for each, kept beginnings make that cheap")
+    try:
+        targets, many = parse_prompts(continuation, tokenizer, config, False, parse_special)
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"continuation: {error}") from None
+    scores = [_one(model, prompts[0], ids) for ids in targets]
+    return scores if many else scores[0]
+
+
+def _one(model: Model, ids: list[int], targets: list[int]) -> Score:
+    handle = model._open_slot(_opener(ids, targets))
+    with handle:
+        while not handle.done:
+            model.step()
+        if handle.error is not None:
+            raise handle.error
+        if handle.finish_reason != "length":
+            raise RuntimeError("the model was closed while it scored")
+        found = [entry.logprob for entry in handle.logprobs or []]
+    return Score(fsum(found), found, targets)
+
+
+def _opener(ids: list[int], targets: list[int]) -> Callable[[Engine], Slot]:
+    return lambda engine: engine.score(ids, targets)

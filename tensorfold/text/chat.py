@@ -1,0 +1,149 @@
+"""OpenAI-style messages to ids, rendered by DeepSeek's own library; knows no model, no sampling and no replies.
+
+Only what the protocol itself puts into a prompt becomes a mark; a caller's words stay text, whatever they spell.
+The marks
+of grounding (boxes, points) in an assistant's own turn are the one exception, as in DeepSeek's library.
+A mark that this
+tokenizer does not have is written as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from tensorfold.text.messages import effort_of, read_messages, read_tools, schema_of
+
+if TYPE_CHECKING:
+    from tensorfold.text.tokenizer import Tokenizer
+
+SYSTEM, USER, ASSISTANT, EOS = (
+    "<\uff5cSystem\uff5c>",
+    "<\uff5cUser\uff5c>",
+    "<\uff5cAssistant\uff5c>",
+    "<\uff5cend\u2581of\u2581sentence\uff5c>",
+)
+THINK, THINK_END = "<think>", "</think>"
+_LEAD = "Reasoning Effort: "
+_STANDARD = 75  # what the library writes for "high"
+
+
+def recipe() -> ModuleType:
+    """DeepSeek's library; ImportError naming the extra when it is missing."""
+    try:
+        import deepseek_recipe
+    except ImportError as error:
+        raise ImportError("chat needs deepseek-recipe: pip install 'tensorfold[chat]'") from error
+    return deepseek_recipe
+
+
+@dataclass(frozen=True)
+class ChatPrompt:
+    """A rendered conversation.
+
+    ids: its tokens. text: the same as text, marks spelled out. request: DeepSeek's form of it, for the reply's parser.
+    thinking, effort (1..100), tools: what is on. continues: None, "reasoning" or "content" of a last message that
+    goes on.
+    forced: the prompt has opened a block of calls. shared: a length that the next turn's prompt will share beyond
+    doubt.
+    """
+
+    ids: list[int]
+    text: str
+    request: Any
+    thinking: bool
+    effort: int
+    tools: bool
+    continues: str | None
+    forced: bool
+    shared: int
+
+
+def encode_chat(
+    tokenizer: Tokenizer,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    thinking: bool | None = None,
+    reasoning_effort: int | str | None = None,
+    tool_choice: str = "auto",
+    response_format: Mapping[str, Any] | None = None,
+    continue_final_message: bool = False,
+    add_generation_prompt: bool = True,
+) -> ChatPrompt:
+    """The prompt of a conversation (the model's chat specification, sections 2 to 7).
+
+    messages: mappings with role (system, developer, user, assistant, tool), content (str, None or text parts), and for
+    assistants reasoning_content and tool_calls, for tools tool_call_id. thinking: on unless False or effort "none".
+    reasoning_effort: 1..100, minimal, low, medium, high, xhigh, max, ultra or none. tool_choice:
+    auto, none or required.
+    response_format: as OpenAI's, or a bare JSON schema. continue_final_message:
+    the last message, an assistant's, goes on.
+    ValueError and TypeError name the message; images are refused, for this library runs the text model only.
+    """
+    library = recipe()
+    effort, think = effort_of(reasoning_effort, thinking)
+    read = read_messages(library, messages, continue_final_message)
+    wanted = read_tools(library, tools)
+    if tool_choice not in ("auto", "none", "required"):
+        raise ValueError(f'tool_choice={tool_choice!r} must be "auto", "none" or "required"')
+    forced = tool_choice == "required"
+    if forced and (think or not wanted or continue_final_message or not add_generation_prompt):
+        raise ValueError('tool_choice="required" needs tools, thinking=False and a prompt that opens a new turn')
+    conversation = library.Conversation(
+        read, thinking_mode=think, tools=wanted, tool_choice=tool_choice, reasoning_effort="high" if think else None,
+        **schema_of(response_format),
+    )  # fmt: skip
+    pieces = _pieces(library.DeepseekV41Encoding().render_conversation(conversation))
+    if think:
+        lead = pieces[2][0]
+        pieces[2] = (f"{_LEAD}{effort}" + lead.removeprefix(f"{_LEAD}{_STANDARD}"), False)
+    last = read[-1]
+    header = [(ASSISTANT, True), (THINK if think else THINK_END, True)]
+    if last.role == "assistant" and not continue_final_message:
+        if think and not last.content and not last.tool_calls:
+            pieces.append((THINK_END, True))
+        pieces += [(EOS, True), *(header if add_generation_prompt else [])]
+    elif last.role != "assistant" and not add_generation_prompt:
+        del pieces[-2:]
+    has_tools = bool(wanted) and tool_choice != "none"
+    ids = encode_pieces(tokenizer, pieces)
+    opened = think and not has_tools and not continue_final_message and add_generation_prompt
+    request = library.ConversationRequest(conversation, library.ModelVersion.DeepseekV41Flash)
+    return ChatPrompt(
+        ids, "".join(text for text, _ in pieces), request, think, effort, has_tools,
+        _continued(last, think) if continue_final_message else None, forced, len(ids) - 1 if opened else len(ids),
+    )  # fmt: skip
+
+
+def encode_pieces(tokenizer: Tokenizer, pieces: Sequence[tuple[str, bool]]) -> list[int]:
+    """Ids of (text, is a mark) in order; a mark that the tokenizer lacks joins the text around it."""
+    ids: list[int] = []
+    plain = ""
+    for text, is_mark in pieces:
+        mark = tokenizer.backend.marks.get(text) if is_mark else None
+        if mark is None:
+            plain += text
+            continue
+        ids += [*(tokenizer.encode(plain, add_bos=False) if plain else []), mark]
+        plain = ""
+    return ids + (tokenizer.encode(plain, add_bos=False) if plain else [])
+
+
+def _pieces(rendered: Any) -> list[tuple[str, bool]]:
+    """The rendered prompt cut into marks and text."""
+    pieces, at = [], 0
+    for start, end in rendered.special_ranges:
+        if start > at:
+            pieces.append((rendered.prompt[at:start], False))
+        pieces.append((rendered.prompt[start:end], True))
+        at = end
+    if at < len(rendered.prompt):
+        pieces.append((rendered.prompt[at:], False))
+    return pieces
+
+
+def _continued(last: Any, think: bool) -> str:
+    """Where a continued message stands: still inside its reasoning, or in its content."""
+    return "reasoning" if think and not last.content and not last.tool_calls else "content"
