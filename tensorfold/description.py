@@ -111,13 +111,17 @@ def describe(path: str | Path) -> Description:
     Raises CheckpointError or ConfigError (ValueError) as `Model.load` does, FileNotFoundError for no folder.
     """
     with Checkpoint.open(path) as checkpoint:
-        config, names = checkpoint.config, list(checkpoint.names)
-        sizes = {name: checkpoint.nbytes(name) for name in names}
-        folder, drafter = checkpoint.path, checkpoint.has_drafter
+        return describe_open(checkpoint)
+
+
+def describe_open(checkpoint: Checkpoint) -> Description:
+    """The same of a checkpoint that is open already."""
+    config, drafter = checkpoint.config, checkpoint.has_drafter
+    sizes = {name: checkpoint.nbytes(name) for name in checkpoint.names}
     stored = expected_tensors(config, drafter)
     parts = _kinds(((_part(name), size) for name, size in sizes.items()), mapped="Engram tables")
     formats = _kinds((_DTYPES[stored[name].dtype], size) for name, size in sizes.items())
-    return Description(folder, config, drafter, parts, formats, *_caches(config, drafter))
+    return Description(checkpoint.path, config, drafter, parts, formats, *_caches(config, drafter))
 
 
 def _part(name: str) -> str:

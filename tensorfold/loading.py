@@ -13,8 +13,10 @@ from tqdm import tqdm
 from tensorfold.backend.ops import OpsBackend, rows_are_independent
 from tensorfold.checkpoint.reader import Checkpoint
 from tensorfold.config import ModelConfig
+from tensorfold.description import describe_open
 from tensorfold.engine.engine import Engine
 from tensorfold.engine.lanes import ROWS, Lanes
+from tensorfold.memory import check_memory
 from tensorfold.network.dspark import Drafter
 from tensorfold.network.engram import EngramTables
 from tensorfold.network.forward import Network
@@ -106,6 +108,7 @@ def _load(checkpoint: Checkpoint, options: Options) -> Parts:
             f"max_context={options.max_context} is more than the {config.max_position_embeddings} positions "
             "the model has"
         )
+    check_memory(describe_open(checkpoint), options.max_context)
     tokenizer = Tokenizer.from_folder(checkpoint.path, config)
     token_map = engram_token_map(tokenizer, config) if config.engram_layer_ids else None
     engram = EngramTables(checkpoint, config, token_map)

@@ -12,7 +12,8 @@ from importlib.metadata import version
 
 from tensorfold.contract.bench import make_bench
 from tensorfold.contract.clang import ClangMissing
-from tensorfold.contract.report import run_contract, summary
+from tensorfold.contract.jobs import run_all
+from tensorfold.contract.report import summary
 from tensorfold.kernels import all_kernels
 from tensorfold.kernels.launch import BACKENDS, BackendError
 
@@ -25,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--backend", choices=BACKENDS, default="host")
     parser.add_argument("--json", metavar="FILE", help="write the results there")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many kernels at a time, in processes")
     parser.add_argument("--list", action="store_true", help="name the kernels and stop")
     options = parser.parse_args(arguments)
     patterns = options.only or ["*"]
@@ -40,14 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"no kernel matches {' '.join(patterns)}; there are: {', '.join(all_kernels())}", file=sys.stderr)
         return 2
     try:
-        bench = make_bench(options.backend)
+        make_bench(options.backend)
     except (BackendError, ClangMissing) as error:
         print(error, file=sys.stderr)
         return 2
     results = []
-    for kernel in kernels:
-        results.append(run_contract(kernel, bench))
-        print(results[-1].line(), flush=True)
+    for result in run_all([k.name for k in kernels], options.backend, options.jobs):
+        results.append(result)
+        print(result.line(), flush=True)
     if options.json:
         machine = {"system": platform.platform(), "python": platform.python_version(), "mlx": version("mlx")}
         with open(options.json, "w", encoding="ascii") as file:

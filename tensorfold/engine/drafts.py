@@ -11,39 +11,46 @@ import numpy as np
 from tensorfold.engine.slot import Slot
 
 _FIRST_GUESS = 0.6  # acceptance of an untried draft: high enough that drafting is tried
-_MEMORY = 0.9
 _PROBE_EVERY = 48
+_KEPT = 24
 
 
 class RoundCosts:
-    """Seconds of a round as base + rows * row + draft pass, fitted to the last rounds without a prompt chunk."""
+    """Seconds of a round as base + rows * row + draft pass, fitted to the quick ones among the last rounds of each
+    kind.
 
-    def __init__(self, history: int = 96):
-        self._seen: deque[tuple[float, float, float, float]] = deque(maxlen=history)
-        self._fit = (1.0, 0.1, 0.3)
+    Rounds with a prompt chunk do not count. A slow round says something about the machine, not about drafting.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[int, bool], deque[float]] = {}
+        self._fit = np.array([1.0, 0.1, 0.3])
         self._count = 0
 
     def add(self, rows: int, drafted: bool, seconds: float) -> None:
         """One round's rows, whether it ran a draft pass, and its time."""
-        self._seen.append((1.0, float(rows), float(drafted), seconds))
+        self._seen.setdefault((rows, drafted), deque(maxlen=_KEPT)).append(seconds)
         self._count += 1
         if self._count % 8 == 0:
-            data = np.array(self._seen)
-            typical = data[data[:, 3] <= 3 * np.median(data[:, 3])]  # a first compile is no cost of drafting
-            fit, *_ = np.linalg.lstsq(typical[:, :3], typical[:, 3], rcond=None)
-            self._fit = tuple(np.maximum(fit, 1e-9))
+            kinds = np.array([(1.0, rows, drafted) for rows, drafted in self._seen])
+            self._fit = _fit_costs(kinds, np.array([np.quantile(times, 0.25) for times in self._seen.values()]))
 
     def seconds(self, rows: int, drafted: bool) -> float:
         """Expected seconds of a round."""
-        base, row, draft = self._fit
-        return base + rows * row + draft * drafted
+        return float(self._fit @ (1.0, rows, drafted))
 
 
-def observe(slot: Slot, drafted: int, accepted: int) -> None:
-    """Moves the slot's acceptance by position: position j counts when the drafts before it were right."""
-    slot.acceptance += [_FIRST_GUESS] * (drafted - len(slot.acceptance))
-    for j in range(min(drafted, accepted + 1)):
-        slot.acceptance[j] = _MEMORY * slot.acceptance[j] + (1 - _MEMORY) * (j < accepted)
+def _fit_costs(kinds: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+    """Least squares with no cost below zero: a negative one is held at almost nothing and the others are fitted
+    again."""
+    costs, free = np.full(kinds.shape[1], 1e-9), np.ones(kinds.shape[1], bool)
+    while free.any():
+        found, *_ = np.linalg.lstsq(kinds[:, free], seconds, rcond=None)
+        if (found > 0).all():
+            costs[free] = found
+            break
+        free[np.flatnonzero(free)[found <= 0]] = False
+    return costs
 
 
 class DraftBudget:
@@ -52,7 +59,16 @@ class DraftBudget:
     def __init__(self, rows: int, fixed: bool):
         self.rows, self.fixed = rows, fixed
         self.costs = RoundCosts()
+        self.acceptance: list[float] = []  # of all slots so far, where a new one starts from
         self._round = 0
+
+    def observe(self, slot: Slot, drafted: int, accepted: int) -> None:
+        """Moves acceptance by position: position j counts when the drafts before it were right."""
+        for known, start, memory in ((slot.acceptance, self.acceptance, 0.85), (self.acceptance, [], 0.97)):
+            for j in range(len(known), drafted):
+                known.append(start[j] if j < len(start) else _FIRST_GUESS)
+            for j in range(min(drafted, accepted + 1)):
+                known[j] = memory * known[j] + (1 - memory) * (j < accepted)
 
     def wanted(self, slots: Sequence[Slot]) -> list[int]:
         """Drafts that each decoding slot should have in the next round;
@@ -66,7 +82,7 @@ class DraftBudget:
 
     def _gain(self, slot: Slot, j: int) -> float:
         """Probability that draft j and those before it are right."""
-        known = slot.acceptance[: j + 1]
+        known = (slot.acceptance + self.acceptance[len(slot.acceptance) :])[: j + 1]
         return float(np.prod(known + [_FIRST_GUESS] * (j + 1 - len(known))))
 
     def _best(self, slot: Slot, limit: int, slots: int) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import mlx.core as mx
 import numpy as np
 
-from tensorfold.engine.drafts import DraftBudget, observe
+from tensorfold.engine.drafts import DraftBudget
 from tensorfold.engine.pick import Picked, pick
 from tensorfold.engine.rows import RowParams
 from tensorfold.engine.slot import NumericError, Outcome, Slot, TokenLogprobs
@@ -203,7 +203,7 @@ class Lanes:
             asked = slot.params.logprobs
             logprobs = [] if asked is None else [_logprobs(read, head + j, t, asked) for j, t in enumerate(usable)]
             if lane.drafts:
-                observe(slot, len(lane.drafts), len(usable) - finite)
+                self.budget.observe(slot, len(lane.drafts), len(usable) - finite)
             kept.append(slot.accept(lane.known, len(lane.drafts), Outcome(usable, finite, logprobs)))
             if lane.wants:
                 if not slot.done:

@@ -26,20 +26,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--only", action="append", metavar="PATTERN", help="kernels whose name matches")
     parser.add_argument("--out", metavar="FILE", help="where the JSON goes (default: tensorfold-receipt-BACKEND.json)")
-    parser.add_argument("--write-digests", action="store_true", help="store the host's digests for later receipts")
+    parser.add_argument("--write-digests", action="store_true", help="store the host's digests and stop")
     options = parser.parse_args(arguments)
     backend = options.backend or ("metal" if mx.metal.is_available() else "cuda" if mx.cuda.is_available() else "host")
-    if options.write_digests and (backend != "host" or options.only):
+    if options.write_digests and (options.backend not in (None, "host") or options.only):
         parser.error("--write-digests stores every kernel's digest, from the host: no --only and no other backend")
     try:
-        bench = make_bench(backend)
+        bench = make_bench("host" if options.write_digests else backend)
     except (BackendError, ClangMissing) as error:
         print(error, file=sys.stderr)
         return 2
-    receipt = examine(bench, options.only or ["*"])
     if options.write_digests:
-        digests = {entry["kernel"]: entry["digest"] for entry in receipt["kernels"]}
-        kernels.DIGESTS.write_text(json.dumps(digests, indent=1) + "\n", "ascii")
+        kernels.write_digests(all_kernels())
+        print(f"stored the digests of {len(all_kernels())} kernels in {kernels.DIGESTS.name}")
+        return 0
+    receipt = examine(bench, options.only or ["*"])
     path = options.out or f"tensorfold-receipt-{backend}.json"
     with open(path, "w", encoding="ascii") as file:
         json.dump(receipt, file, indent=1)

@@ -12,7 +12,7 @@ from typing import Any
 import mlx.core as mx
 
 from tensorfold.contract.bench import DeviceBench, HostBench
-from tensorfold.contract.report import run_contract
+from tensorfold.contract.report import digest, run_contract
 from tensorfold.kernels import Case, Kernel
 from tensorfold.kernels.kernel import as_mlx
 from tensorfold.kernels.launch import launcher
@@ -24,6 +24,16 @@ _LAUNCHES, _REPEATS = 20, 5
 def stored_digests() -> dict[str, str]:
     """SHA-256 of every kernel's outputs on its cases, as the host gave them."""
     return dict(json.loads(DIGESTS.read_text("ascii"))) if DIGESTS.exists() else {}
+
+
+def write_digests(kernels: Mapping[str, Kernel]) -> None:
+    """Run every case of every kernel once on the host and store the digests of its bits."""
+    bench, found = HostBench(), {}
+    for name, kernel in kernels.items():
+        cases = kernel.cases()
+        bench.prepare(kernel, [(c.arrays, kernel.launch(c.arrays, None, **c.options)) for c in cases])
+        found[name] = digest([bench.run(kernel, c.arrays, kernel.launch(c.arrays, None, **c.options)) for c in cases])
+    DIGESTS.write_text(json.dumps(found, indent=1) + "\n", "ascii")
 
 
 def examine(kernel: Kernel, bench: HostBench | DeviceBench, stored: Mapping[str, str]) -> dict[str, Any]:

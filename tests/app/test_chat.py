@@ -1,0 +1,179 @@
+"""Chat over a model: pieces, follow-up turns, stops, calls, and what a caller may pass."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tensorfold import ChatPiece, ChatReply, Generation, Model
+from tensorfold.text.chat import encode_chat
+
+pytest.importorskip("deepseek_recipe", reason="deepseek-recipe is not installed")
+DOG = [{"role": "user", "content": "define: dog"}]
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
+
+
+def turn(reply: ChatReply, text: str) -> list[dict[str, Any]]:
+    return [*DOG, reply.message, {"role": "user", "content": text}]
+
+
+def whole(pieces: Iterator[ChatPiece]) -> ChatReply:
+    made = list(pieces)
+    reply = made[-1].reply
+    assert reply is not None and all(p.reply is None for p in made[:-1])
+    assert ("".join(p.content for p in made), "".join(p.reasoning for p in made)) == (reply.content, reply.reasoning)
+    return reply
+
+
+def test_a_reply_is_the_generation_of_its_prompt(model: Model) -> None:
+    reply = model.chat(DOG, thinking=False, max_tokens=40, logprobs=1)
+    ids = encode_chat(model.tokenizer, DOG, thinking=False).ids
+    out = model.generate(ids, max_tokens=40, logprobs=1)
+    assert isinstance(out, Generation)
+    assert (reply.content, reply.tokens, reply.logprobs) == (out.text, out.tokens, out.logprobs)
+    assert (reply.reasoning, reply.tool_calls, reply.finish_reason) == ("", [], "stop")
+    assert reply.stats.token_sha == out.stats.token_sha and reply.message == {"role": "assistant", "content": out.text}
+
+
+@pytest.mark.parametrize("thinking", [False, True])
+def test_a_follow_up_resumes_and_equals_fresh(model: Model, fresh: Model, thinking: bool) -> None:
+    first = whole(model.stream_chat(DOG, thinking=thinking, max_tokens=40))
+    assert bool(first.reasoning) == thinking
+    messages = turn(first, "define: cat")
+    second = model.chat(messages, thinking=thinking, max_tokens=10, temperature=1, seed=3)
+    plain = fresh.chat(messages, thinking=thinking, max_tokens=10, temperature=1, seed=3)
+    assert second.tokens == plain.tokens and (second.content, second.reasoning) == (plain.content, plain.reasoning)
+    before = len(encode_chat(model.tokenizer, DOG, thinking=thinking).ids)
+    assert second.stats.reused_tokens >= before - thinking and plain.stats.reused_tokens == 0
+
+
+def test_a_stop_string_ends_the_content_and_leaves_the_thought_alone(model: Model) -> None:
+    free = model.chat(DOG, max_tokens=40)
+    stop = free.content[5:9]
+    cut = model.chat(DOG, max_tokens=40, stop=[stop, "noun"])
+    assert "noun" in free.reasoning and cut.reasoning == free.reasoning
+    assert cut.content == free.content[: free.content.index(stop)] and cut.finish_reason == "stop"
+    assert cut.tokens == free.tokens[: len(cut.tokens)] and cut.stats.generated_tokens == len(cut.tokens) < len(
+        free.tokens
+    )
+    undrafted = model.chat(DOG, max_tokens=40, stop=[stop, "noun"], draft=False)
+    assert (undrafted.tokens, undrafted.stats.token_sha) == (cut.tokens, cut.stats.token_sha)
+
+
+def test_a_reply_cut_for_length_says_so(model: Model) -> None:
+    reply = model.chat(DOG, thinking=False, max_tokens=3)
+    assert reply.finish_reason == "length" and len(reply.tokens) == 3
+
+
+def test_a_continued_message_goes_on(model: Model) -> None:
+    whole_reply = model.chat(DOG, thinking=False, max_tokens=40)
+    head, ids = "a female", model.tokenizer.encode("a female", add_bos=False)
+    assert whole_reply.tokens[: len(ids)] == ids
+    messages = [*DOG, {"role": "assistant", "content": head}]
+    rest = model.chat(messages, thinking=False, continue_final_message=True, max_tokens=40)
+    assert head + rest.content == whole_reply.content
+
+
+class Script:
+    """Stands in for a slot: gives out scripted tokens, a few a round."""
+
+    def __init__(self, model: Model, tokens: list[int], finish_reason: str, step: int):
+        self._real, self._all, self._reason, self._step = model.open("x", max_tokens=1), tokens, finish_reason, step
+        self.tokens: list[int] = []
+        self.stats, self.error, self.logprobs, self.seed, self.prompt_done = self._real.stats, None, None, 0, 0
+
+    def advance(self) -> None:
+        self.tokens = self._all[: len(self.tokens) + self._step]
+
+    @property
+    def done(self) -> bool:
+        return len(self.tokens) == len(self._all)
+
+    @property
+    def finish_reason(self) -> str | None:
+        return self._reason if self.done else None
+
+    def __enter__(self) -> Script:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._real.close()
+
+
+def scripted(
+    model: Model, monkeypatch: pytest.MonkeyPatch, text: str, end: str = "stop", step: int = 3, **options: Any
+) -> ChatReply:
+    tokens = model.tokenizer.encode(text, add_bos=False, parse_special=True) + ([1] if end == "stop" else [])
+    script = Script(model, tokens, end, step)
+    monkeypatch.setattr(model, "_open_slot", lambda make: script)
+    monkeypatch.setattr(model, "step", script.advance)
+    try:
+        return whole(model.stream_chat(DOG, **options))
+    finally:
+        monkeypatch.undo()
+
+
+CALL = '\n\n<\uff5cDSML\uff5c calls>\n<\uff5cDSML\uff5c invoke name="f">\n' + (
+    '<\uff5cDSML\uff5c parameter name="c" string="true">Paris'
+)
+END = "</\uff5cDSML\uff5c parameter>\n</\uff5cDSML\uff5c invoke>\n</\uff5cDSML\uff5c calls>"
+
+
+def test_calls_come_back_as_a_message_of_the_next_turn(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, three = (
+        scripted(model, monkeypatch, "hm</think>Let me see." + CALL + END, tools=TOOLS, step=n) for n in (1, 3)
+    )
+    assert one.finish_reason == "tool_calls" and (one.reasoning, one.content) == ("hm", "Let me see.")
+    assert [(c.name, c.parsed()) for c in one.tool_calls] == [
+        ("f", {"c": "Paris"})
+    ] and one.tool_calls == three.tool_calls
+    result = {"role": "tool", "tool_call_id": one.tool_calls[0].id, "content": "sunny"}
+    prompt = encode_chat(model.tokenizer, [*DOG, one.message, result], TOOLS).text
+    assert "<think>hm</think>Let me see." + CALL + END in prompt and "<tool_result>sunny</tool_result>" in prompt
+    other = scripted(model, monkeypatch, "hm</think>Let me look." + CALL + END, tools=TOOLS)
+    assert other.tool_calls[0].id != one.tool_calls[0].id
+
+
+def test_a_call_cut_for_length_keeps_what_there_is(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    reply = scripted(model, monkeypatch, CALL, end="length", tools=TOOLS, thinking=False)
+    assert reply.finish_reason == "length" and reply.tool_calls[0].arguments == '{"c": "Paris'
+    assert reply.tool_calls[0].parsed() is None
+
+
+def test_a_role_mark_in_a_reply_ends_it(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    reply = scripted(model, monkeypatch, "Hi<\uff5cUser\uff5c>define: cat", thinking=False)
+    assert (reply.content, reply.finish_reason) == ("Hi", "stop") and len(reply.tokens) < 10
+
+
+def test_a_cancelled_reply_says_so(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert scripted(model, monkeypatch, "Hi", end="cancelled", thinking=False).finish_reason == "cancelled"
+
+
+@pytest.mark.parametrize(
+    "options", [{"add_bos": False}, {"parse_special": True}, {"maximum": 3}, {"max_tokens": 0}, {"stop": [""]}]
+)
+def test_wrong_keywords_are_named_at_the_call(model: Model, options: dict[str, Any]) -> None:
+    with pytest.raises((TypeError, ValueError), match=next(iter(options))):
+        model.stream_chat(DOG, **options)
+
+
+def test_a_conversation_too_long_for_the_context_is_refused_at_the_call(model: Model) -> None:
+    with pytest.raises(ValueError, match="context holds 4096"):
+        model.stream_chat([{"role": "user", "content": "a b c d " * 1500}], thinking=False)
+
+
+def test_without_max_tokens_a_reply_may_fill_the_context(model: Model) -> None:
+    pieces = model.stream_chat(DOG, thinking=False)
+    next(pieces)
+    slot = model._engine.slots[0]
+    assert len(slot.ids) - len(slot.tokens) + slot.params.max_tokens == model.max_context
+    pieces.close()
+
+
+def test_a_dropped_stream_frees_its_slot(model: Model) -> None:
+    for _ in itertools.islice(model.stream_chat(DOG, thinking=False, max_tokens=40), 1):
+        pass
+    assert model.generate("x", max_tokens=1) and repr(model).endswith(" 0 slots open)")

@@ -1,0 +1,108 @@
+"""The names of mlx-lm give what Model gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tensorfold
+from tensorfold import Generation, Model
+from tensorfold.compat import make_logits_processors, make_sampler
+from tests.support.goldens import EXAMPLE
+
+PROMPT = "import os\n"
+
+
+def plain(model: Model, prompt: Any = PROMPT, **options: Any) -> Generation:
+    out = model.generate(prompt, **options)
+    assert isinstance(out, Generation)
+    return out
+
+
+def test_load_gives_a_model_and_its_tokenizer() -> None:
+    model, tokenizer = tensorfold.load(str(EXAMPLE), draft=False, max_slots=1)
+    with model:
+        assert tokenizer is model.tokenizer and tokenizer.decode(tokenizer.encode("a b")) == "a b"
+
+
+def test_generate_with_and_without_a_tokenizer(model: Model, capsys: pytest.CaptureFixture[str]) -> None:
+    want = plain(model, max_tokens=10).text
+    assert tensorfold.generate(model, PROMPT, max_tokens=10) == want
+    assert tensorfold.generate(model, model.tokenizer, PROMPT, max_tokens=10, verbose=True) == want
+    shown = capsys.readouterr().out
+    assert shown.startswith(want) and "Prompt: " in shown and "Generation: 10 tokens" in shown
+
+
+def test_stream_generate_gives_a_response_a_token(model: Model) -> None:
+    want = plain(model, max_tokens=10, logprobs=2)
+    made = list(tensorfold.stream_generate(model, PROMPT, max_tokens=10, logprobs=2))
+    assert [r.token for r in made] == want.tokens and "".join(r.text for r in made) == want.text
+    assert [r.logprobs for r in made] == want.logprobs
+    assert [r.finish_reason for r in made] == [None] * 9 + ["length"]
+    assert [r.generation_tokens for r in made] == list(range(1, 11)) and made[-1].generation_tps > 0
+
+
+def test_batch_generate_keeps_the_order_and_takes_more_prompts_than_slots(model: Model) -> None:
+    prompts = [f"{word} " for word in "one two three four five six seven eight nine ten".split()]
+    limits = [1 + i % 4 for i in range(10)]
+    made = tensorfold.batch_generate(
+        model, model.tokenizer, prompts, max_tokens=limits, return_token_ids=True, return_logprobs=True
+    )
+    want = [plain(model, p, max_tokens=n, logprobs=0) for p, n in zip(prompts, limits)]
+    assert made.texts == [w.text for w in want]
+    assert made.logprobs == [[e.logprob for e in w.logprobs or []] for w in want]
+    assert made.token_ids == [[t for t in w.tokens if t != model.tokenizer.eos_id] for w in want]
+    assert made.stats.generation_tokens == sum(len(w.tokens) for w in want)
+
+
+def test_samplers_become_keywords(model: Model) -> None:
+    want = plain(model, max_tokens=8, temperature=0.9, top_p=0.9, seed=3, repetition_penalty=1.2, logit_bias={5: -3.0})
+    text = tensorfold.generate(
+        model, PROMPT, max_tokens=8, seed=3, sampler=make_sampler(temp=0.9, top_p=0.9),
+        logits_processors=make_logits_processors({5: -3.0}, 1.2),
+    )  # fmt: skip
+    assert text == want.text
+
+
+def test_no_limit_means_what_the_context_leaves(model: Model) -> None:
+    pieces = tensorfold.stream_generate(model, PROMPT, max_tokens=-1)
+    next(pieces)
+    slot = model._engine.slots[0]
+    assert slot.params.max_tokens + slot.reply_start == model.max_context
+    del pieces
+
+
+@pytest.mark.parametrize(
+    "args,options,message",
+    [
+        ((), {}, "expected .model, prompt"),
+        (("not a tokenizer", "x"), {}, "expected .model, prompt"),
+        (("x",), {"max_tokens": 0}, "max_tokens=0"),
+        (("x",), {"sampler": lambda x: x}, "sampler must come from"),
+        (("x",), {"sampler": make_sampler(0.5), "temperature": 1}, "temperature is given beside sampler"),
+        (("x",), {"max_kv_size": 3}, "max_kv_size"),
+        ((["x", "y"],), {}, "one prompt"),
+    ],
+)
+def test_wrong_arguments_are_named_at_the_call(model: Model, args: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        tensorfold.stream_generate(model, *args, **options)
+
+
+@pytest.mark.parametrize(
+    "prompts,options,message",
+    [
+        ("x", {}, "list of prompts"),
+        ([1, 2], {}, "list of prompts"),
+        (["x"], {"max_tokens": [1, 2]}, "max_tokens has 2 entries for 1"),
+        (["x", "y"], {"seed": [1]}, "seed has 1 entries for 2"),
+        (["x", [99999]], {}, "99999"),
+    ],
+)
+def test_a_wrong_batch_is_refused_before_anything_runs(
+    model: Model, monkeypatch: pytest.MonkeyPatch, prompts: Any, options: dict[str, Any], message: str
+) -> None:
+    monkeypatch.setattr(model, "step", lambda: pytest.fail("a round ran"))
+    with pytest.raises((TypeError, ValueError), match=message):
+        tensorfold.batch_generate(model, prompts, **options)

@@ -1,0 +1,77 @@
+"""examples/embed_app.py, the notebook, and what holds for every example."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tensorfold import Generation, Model
+from tests.app.kit import ENVIRONMENT, EXAMPLES, ROOT, run
+
+
+def test_conversations_share_a_model_and_one_is_cancelled(tmp_path: Path) -> None:
+    pytest.importorskip("deepseek_recipe", reason="deepseek-recipe is not installed")
+    status, out, err = run("embed_app.py", "dog", "cat", "--max-tokens", 30, cwd=tmp_path)
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert [line.split(":")[0] for line in lines[:4]] == ["dog", "dog", "cat", "cat"]
+    assert all("prompt tokens reused" in lines[i] and "(0 of" not in lines[i] for i in (1, 3))
+    assert lines[4] == "impatient: cancelled, 0 messages kept" and "0 slots open" in lines[5]
+
+
+def test_embed_app_help(tmp_path: Path) -> None:
+    status, out, _ = run("embed_app.py", "-h", cwd=tmp_path)
+    assert status == 0 and "--cancel-after" in out
+
+
+def test_the_notebook_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("nbformat", "nbclient", "ipykernel", "deepseek_recipe"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    import nbclient
+    import nbformat
+
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    notebook = nbformat.read(EXAMPLES / "quickstart.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(EXAMPLES)}}).execute()
+    outputs = [json.dumps(cell.outputs) for cell in notebook.cells if cell.cell_type == "code"]
+    assert "slots open" in outputs[0] and "GiB" in "".join(outputs)
+
+
+def test_the_notebook_is_stored_without_outputs() -> None:
+    cells = json.loads((EXAMPLES / "quickstart.ipynb").read_text(encoding="utf-8"))["cells"]
+    assert all(not cell.get("outputs") and cell.get("execution_count") is None for cell in cells)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
+def test_no_example_is_over_120_lines(name: str) -> None:
+    assert len((EXAMPLES / name).read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def test_the_first_text_comes_within_three_seconds_of_the_import(tmp_path: Path) -> None:
+    code = (
+        "import time; begun = time.perf_counter(); used = time.process_time()\n"
+        "import tensorfold\n"
+        f"model = tensorfold.Model.load({os.fspath(EXAMPLES / 'tiny-v41')!r})\n"
+        "piece = next(p for p in model.stream('def fib(n):', max_tokens=4) if p.text)\n"
+        "print(min(time.perf_counter() - begun, time.process_time() - used))\n"
+    )
+    times = []
+    for _ in range(2):  # the first run warms the file cache
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=True
+        )
+        times.append(float(done.stdout))
+    assert min(times) < 3
+
+
+def test_a_fresh_process_draws_the_tokens_of_this_one(tmp_path: Path, model: Model) -> None:
+    prompt = "And the LORD said "
+    want = model.generate(prompt, max_tokens=8, temperature=1, seed=5)
+    status, _, err = run("generate.py", prompt, "--max-tokens", 8, "--temperature", 1, "--seed", 5, cwd=tmp_path)
+    assert status == 0 and isinstance(want, Generation) and want.stats.token_sha in err

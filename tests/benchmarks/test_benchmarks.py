@@ -1,0 +1,105 @@
+"""The benchmarks run, write their receipts, and exit with 1 when a token differs; knows no numbers they measure."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICK = {
+    "vs_mlx_lm": [],
+    "drafting": ["--domains", "code"],
+    "concurrent": ["--serial"],
+    "prompt": ["--require-cold"],
+    "soak": [],
+}
+
+# a mistake planted before the benchmark starts, and the benchmark that must see it
+ANY_DRAFT = """
+from tensorfold.engine import lanes
+from tensorfold.engine.verify import judge
+import dataclasses, mlx.core as mx
+def careless(picked, windows, eos):
+    v, width = judge(picked, windows, eos), max(len(w.drafts) for w in windows)
+    count = mx.array([len(w.drafts) for w in windows])[:, None]
+    drafts = mx.array([[*w.drafts, *[-1] * (width + 1 - len(w.drafts))] for w in windows], mx.int32)
+    drawn = mx.where(mx.arange(width + 1)[None] == count, v.last[:, None], drafts)
+    tokens = mx.where(mx.array([[w.head is not None] for w in windows]), drawn, v.tokens)
+    kept = mx.array([w.known + len(w.drafts) for w in windows], mx.int32)
+    return dataclasses.replace(v, kept=kept, tokens=tokens)
+lanes.judge = careless
+"""
+COMPANY = """
+from tensorfold.engine.slot import Slot
+take = Slot._take
+def other(self, outcome):
+    if self.place > 0 and not self.tokens:
+        outcome = type(outcome)([7] * len(outcome.tokens), outcome.finite, outcome.logprobs)
+    return take(self, outcome)
+Slot._take = other
+"""
+NOT_COLD = """
+from tensorfold.engine.engine import Engine
+reuse = Engine._reuse
+def warm(self, slot):
+    reuse(self, slot)
+    slot.stats.reused_tokens += 1
+Engine._reuse = warm
+"""
+BAD_RESUME = """
+from tensorfold.engine.engine import Engine
+reuse = Engine._reuse
+def skewed(self, slot):
+    reuse(self, slot)
+    if slot.committed:
+        slot.ids[-1] = 9
+Engine._reuse = skewed
+"""
+PLANTED = {
+    "drafting: any draft is taken": ("drafting", ["--domains", "chat", "--policies", "fixed"], ANY_DRAFT),
+    "soak: any draft is taken": ("soak", [], ANY_DRAFT),
+    "concurrent: a second slot draws other tokens": ("concurrent", ["--alone"], COMPANY),
+    "prompt: the cold run was not cold": ("prompt", ["--require-cold"], NOT_COLD),
+    "prompt: a kept prefix changes the reply": ("prompt", [], BAD_RESUME),
+}
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=300)
+
+
+def test_help_of_every_benchmark_says_what_it_does() -> None:
+    every = [[sys.executable, f"benchmarks/{name}.py", "-h"] for name in QUICK]
+    started = [subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) for words in every]
+    for process in started:
+        out, _ = process.communicate(timeout=120)
+        assert process.returncode == 0
+        assert "--quick" in out and "--json" in out
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_quick_form_runs_and_writes_a_receipt(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "receipt.json"
+    done = run(f"benchmarks/{name}.py", "--quick", "--json", str(file), *QUICK[name])
+    assert done.returncode == 0, done.stderr
+    receipt = json.loads(file.read_text())
+    assert receipt.keys() >= {"command", "platform", "checkpoint", "counts", "token_sha"}
+    assert receipt["checkpoint"]["label"] == "tiny"
+    assert len(receipt["token_sha"]) == 64
+    assert receipt["command"].startswith(f"python benchmarks/{name}.py --quick --json receipt.json")
+    assert str(tmp_path) not in file.read_text() and platform.node() not in receipt["platform"].values()
+
+
+@pytest.mark.parametrize("what", PLANTED)
+def test_planted_mistake_makes_the_exit_status_1(what: str) -> None:
+    name, extra, mistake = PLANTED[what]
+    words = [f"benchmarks/{name}.py", "--quick", *extra]
+    start = f"import runpy, sys\n{mistake}\nsys.argv = {words!r}\nrunpy.run_path({words[0]!r}, run_name='__main__')"
+    done = run("-c", start)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
