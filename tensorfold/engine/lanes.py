@@ -80,7 +80,8 @@ class Lanes:
         picked = pick(new.logits, self._row_params(lanes)) if new.logits is not None else None
         verdict = judge(picked, self._windows(lanes), self.config.eos_token_id)
         rings = self.drafter.ingest(new.taps, plan.window_table) if self.drafter and new.taps is not None else []
-        commit = Commit(self.caches, plan, new, rings, self.backend)
+        rewindable = any(lane.drafts and lane.slot.params.stop for lane in lanes)
+        commit = Commit(self.caches, plan, new, rings, self.backend, rewindable)
         commit.keep(verdict.kept)
         proposals = self._propose(lanes, verdict)
         read = blocking_read(self._values(verdict, picked, proposals), self.caches.arrays())

@@ -21,13 +21,14 @@ from tensorfold.state.caches import Caches
 @dataclass
 class Commit:
     """One round's writes; `rewind` takes back rows that turned out not to belong to the reply (a stop string inside a
-    window)."""
+    window), if the round was `rewindable`: the rows it overwrites are copied first."""
 
     caches: Caches
     plan: Plan
     new: Forward
     rings: list[mx.array]
     backend: Backend
+    rewindable: bool
 
     def __post_init__(self) -> None:
         width, segments = self.caches.config.sliding_window, self.plan.segments
@@ -39,7 +40,8 @@ class Commit:
         places = [s.slot * width + (s.start + r - s.first) % width for s, r in zip(segments, last)]
         arrays = (mx.array(np.concatenate(a).astype(np.int32)) for a in (last, older, places))
         self._rows, self._older, self._places = arrays
-        self._before = [cache[self._places] for cache in self.caches.window]
+        self._before = [cache[self._places] for cache in self.caches.window] if self.rewindable else []
+        mx.async_eval(self._before)  # done before the writes, which then need no copy of a ring
 
     def keep(self, kept: mx.array) -> None:
         """Writes the first `kept[s]` rows of every segment, int32 [S], perhaps still on its way."""

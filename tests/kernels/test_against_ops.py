@@ -73,7 +73,7 @@ def routing_pairs(draw: Draw, rows: int = 6) -> list[Pair]:
 
     def pair(experts: int, k: int, normalise: bool = True) -> Pair:
         def twin(logits: mx.array, bias: mx.array, _: mx.array) -> tuple[mx.array, mx.array]:
-            return moe.pick(moe.affinity(logits), bias, k, 1.5, normalise)
+            return moe.route(logits, bias, k, 1.5, normalise)
 
         arrays = draw.normal(rows, experts, scale=3.0), draw.normal(experts, scale=0.1), scale
         return Pair("route", arrays, twin, {"k": k, "normalise": normalise}, f"{k} of {experts}, {normalise}")

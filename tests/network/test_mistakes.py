@@ -34,14 +34,14 @@ class NoExpertQuantiser(PublishedScores):
 
     def experts(self, x: mx.array, ids: mx.array, weights: mx.array, experts: Any) -> mx.array:
         m = self._matrices
-        gate, up = (m.gathered_fp4(x[:, None], ids, w) for w in (experts.w1, experts.w3))
+        gate, up = mx.split(m.gathered_fp4(x[:, None], ids, experts.w13), 2, -1)
         return m.gathered_fp4(moe.swiglu(gate, up, self.config.swiglu_limit, weights[..., None]), ids, experts.w2)
 
 
 class NoClamp(PublishedScores):
     def experts(self, x: mx.array, ids: mx.array, weights: mx.array, experts: Any) -> mx.array:
         m = self._matrices
-        gate, up = (m.gathered_fp4(x[:, None], ids, w) for w in (experts.w1, experts.w3))
+        gate, up = mx.split(m.gathered_fp4(x[:, None], ids, experts.w13), 2, -1)
         return m.gathered_fp4(quant.round_trip_fp8(moe.swiglu(gate, up, 1e30, weights[..., None])), ids, experts.w2)
 
 

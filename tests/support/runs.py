@@ -71,7 +71,7 @@ class Runner:
             plan = self._plan(slot, part, slots, pages + 1, [p - start for p in range(start, end) if p in wanted])
             new = self.network(plan, caches)
             rings = self.drafter.ingest(new.taps, plan.window_table) if self.drafter and new.taps is not None else []
-            Commit(caches, plan, new, rings, self.backend).keep(mx.array([len(part)], mx.int32))
+            Commit(caches, plan, new, rings, self.backend, False).keep(mx.array([len(part)], mx.int32))
             if new.logits is not None:
                 logits.append(new.logits)
             mx.eval(logits, caches.arrays())

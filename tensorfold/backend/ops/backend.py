@@ -194,14 +194,14 @@ class OpsBackend:
     def route(self, logits: mx.array, bias: mx.array, k: int) -> tuple[mx.array, mx.array]:
         if k not in self._route:
             c = self.config
-            pick = partial(moe.pick, k=k, scale=c.routed_scaling_factor, normalise=c.norm_topk_prob)
-            self._route[k] = self._fuse(pick)
-        return self._route[k](moe.affinity(logits), bias)  # the fused log1p is another function: it stays outside
+            route = partial(moe.route, k=k, scale=c.routed_scaling_factor, normalise=c.norm_topk_prob)
+            self._route[k] = self._fuse(route)
+        return self._route[k](logits, bias)
 
     @row_wise("x", "ids", "weights")
     def experts(self, x: mx.array, ids: mx.array, weights: mx.array, experts: Fp4Experts) -> mx.array:
         m = self._matrices
-        gate, up = (m.gathered_fp4(x[:, None], ids, w) for w in (experts.w1, experts.w3))
+        gate, up = mx.split(m.gathered_fp4(x[:, None], ids, experts.w13), 2, -1)
         hidden = self._round_trip(self._swiglu(gate, up, weights=weights[..., None]))
         return m.gathered_fp4(hidden, ids, experts.w2)
 

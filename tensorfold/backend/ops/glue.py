@@ -22,18 +22,13 @@ def rms_norm(x: mx.array, weight: mx.array, eps: float) -> mx.array:
 
 
 def rope(x: mx.array, table: mx.array, inverse: bool) -> mx.array:
-    """bf16 [R, (H,) d], float32 cos and sin [R, rd/2, 2] -> bf16; adjacent pairs of the last rd dims."""
-    rd = table.shape[1] * 2
-    if x.ndim == 3:
-        table = table[:, None]
-    c, s = table[..., 0], table[..., 1]
+    """bf16 [R, (H,) d], float32 cos and sin [R, rd/2, 2] -> bf16; adjacent pairs of the last rd dims are complex."""
+    turn = table.view(mx.complex64).reshape(table.shape[0], *[1] * (x.ndim - 2), -1)
     if inverse:
-        s = -s
-    head, tail = mx.split(x, [x.shape[-1] - rd], -1)
-    pairs = tail.astype(mx.float32).reshape(*x.shape[:-1], -1, 2)
-    a, b = pairs[..., 0], pairs[..., 1]
-    turned = mx.stack([a * c - b * s, a * s + b * c], -1).reshape(tail.shape).astype(_HALF)
-    return mx.concatenate([head, turned], -1)
+        turn = mx.conjugate(turn)
+    head, tail = mx.split(x, [x.shape[-1] - 2 * turn.shape[-1]], -1)
+    turned = tail.astype(mx.float32).view(mx.complex64) * turn
+    return mx.concatenate([head, turned.view(mx.float32).astype(_HALF)], -1)
 
 
 def sinkhorn(logits: mx.array, iterations: int, eps: float) -> mx.array:

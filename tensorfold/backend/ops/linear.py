@@ -38,11 +38,10 @@ class Fp8Weight:
 
 @dataclass(frozen=True)
 class Fp4Experts:
-    """Per matrix: nibbles as uint32 [E, N, K/8] and UE8M0 bytes [E, N, K/32]."""
+    """Nibbles as uint32 [E, N, K/8] and UE8M0 bytes [E, N, K/32]; w1 and w3 share an input and are stacked."""
 
-    w1: tuple[mx.array, mx.array]
+    w13: tuple[mx.array, mx.array]
     w2: tuple[mx.array, mx.array]
-    w3: tuple[mx.array, mx.array]
 
 
 def load_fp8(source: WeightSource, names: tuple[str, ...], groups: int = 1) -> Fp8Weight:
@@ -68,14 +67,15 @@ def load_fp8(source: WeightSource, names: tuple[str, ...], groups: int = 1) -> F
 def load_experts(source: WeightSource, prefix: str, count: int) -> Fp4Experts:
     """The experts `prefix.0` .. `prefix.{count-1}`, stacked."""
 
-    def stack(matrix: str) -> tuple[mx.array, mx.array]:
+    def stack(*matrices: str) -> tuple[mx.array, mx.array]:
         parts = []
         for leaf in ("weight", "scale"):
-            first = source.raw(f"{prefix}.0.{matrix}.{leaf}")
-            out = np.empty((count, *first.shape), np.uint8)
+            rows, columns = source.raw(f"{prefix}.0.{matrices[0]}.{leaf}").shape
+            out = np.empty((count, len(matrices), rows, columns), np.uint8)
             for e in range(count):
-                out[e] = source.raw(f"{prefix}.{e}.{matrix}.{leaf}")
-            parts.append(out)
+                for i, matrix in enumerate(matrices):
+                    out[e, i] = source.raw(f"{prefix}.{e}.{matrix}.{leaf}")
+            parts.append(out.reshape(count, -1, columns))
         codes, scales = parts
         special = (scales == 0) | (scales == 255)
         # MLX reads 0 as 2^-127 and 255 as infinity; the rule is zero and NaN, which zero codes make of them
@@ -85,7 +85,7 @@ def load_experts(source: WeightSource, prefix: str, count: int) -> Fp4Experts:
         mx.eval(*pair)
         return pair
 
-    return Fp4Experts(stack("w1"), stack("w2"), stack("w3"))
+    return Fp4Experts(stack("w1", "w3"), stack("w2"))
 
 
 def _decode_bits(codes: mx.array) -> mx.array:

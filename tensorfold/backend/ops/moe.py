@@ -8,12 +8,15 @@ from tensorfold.backend.ops.attention import rank
 
 
 def affinity(logits: mx.array) -> mx.array:
-    """float32 [R, E] -> sqrt(softplus(logits)), linear above 20."""
-    return mx.sqrt(mx.where(logits > 20, logits, mx.log1p(mx.exp(mx.minimum(logits, 20)))))
+    """float32 [R, E] -> sqrt(softplus(logits)), linear above 20; log(1 + y) is mended by what 1 + y lost of y."""
+    y = mx.exp(mx.minimum(logits, 20))
+    more = 1 + y
+    return mx.sqrt(mx.where(logits > 20, logits, mx.where(more == 1, y, mx.log(more) * (y / (more - 1)))))
 
 
-def pick(score: mx.array, bias: mx.array, k: int, scale: float, normalise: bool) -> tuple[mx.array, mx.array]:
+def route(logits: mx.array, bias: mx.array, k: int, scale: float, normalise: bool) -> tuple[mx.array, mx.array]:
     """float32 [R, E] -> expert ids int32 [R, k] ascending and weights float32 [R, k]; ties go to the lower id."""
+    score = affinity(logits)
     rows, experts = score.shape
     order = mx.sort(rank(score + bias, mx.full((rows,), experts)), -1)[:, experts - k :]
     ids = mx.sort((2**31 - 1 - (order & 0xFFFFFFFF)).astype(mx.int32), -1)

@@ -65,7 +65,7 @@ def _trials(b: OpsBackend, c: ModelConfig) -> Iterator[tuple[Callable[[mx.array]
     def matrix4(rows: int, columns: int) -> tuple[mx.array, mx.array]:
         return codes(2, rows, columns // 2).view(mx.uint32), mx.full((2, rows, columns // 32), 120, mx.uint8)
 
-    experts = Fp4Experts(matrix4(i, k), matrix4(k, i), matrix4(i, k))
+    experts = Fp4Experts(matrix4(2 * i, k), matrix4(k, i))
     ids = mx.array(np.tile(np.array([[0, 1]], np.int32), (_ROWS, 1)))
     weights = mx.ones((_ROWS, 2))
     yield lambda x: _wide(b.experts(x, ids[: x.shape[0]], weights[: x.shape[0]], experts)), half(_ROWS, k)

@@ -42,7 +42,7 @@ E2M1_PAIRS = mx.array(
 
 
 def _blocks(x: mx.array, size: int) -> mx.array:
-    return x.astype(mx.float32).reshape(*x.shape[:-1], -1, size)
+    return x.reshape(*x.shape[:-1], -1, size).astype(mx.float32)
 
 
 def _pow2_ceil_bits(x: mx.array) -> mx.array:
@@ -69,7 +69,7 @@ def _finite(bits: mx.array) -> mx.array:
 def round_trip_fp8(x: mx.array) -> mx.array:
     """act_quant of bf16 [..., K] and back: bf16 [..., K], block 32, power-of-two scales."""
     codes, bits = _fp8_blocks(x)
-    return (mx.from_fp8(codes, mx.float32) * _finite(bits)).reshape(x.shape).astype(mx.bfloat16)
+    return (mx.from_fp8(codes, mx.float32) * _finite(bits)).astype(mx.bfloat16).reshape(x.shape)
 
 
 def e2m1_codes(v: mx.array) -> mx.array:

@@ -1,0 +1,235 @@
+"""A network and a drafter without weights, and a byte tokenizer: what they compute is what they read back.
+
+Every cache row holds the ids and the position it stands for, and a row's logits are a function of the window rows it
+reads, so a wrong place, a row kept too much or a page shared too long shows as wrong tokens or as a wrong row.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+
+import mlx.core as mx
+import numpy as np
+
+from tensorfold.backend.base import Columns
+from tensorfold.backend.layout import RowKind
+from tensorfold.backend.ops import attention
+from tensorfold.checkpoint.synthetic_config import flat_config
+from tensorfold.config import ModelConfig
+from tensorfold.engine.engine import Engine
+from tensorfold.engine.lanes import Lanes
+from tensorfold.engine.params import SamplingParams
+from tensorfold.engine.slot import Slot
+from tensorfold.network.compressor import NewRows
+from tensorfold.network.dspark import Proposals
+from tensorfold.network.forward import Forward
+from tensorfold.state.caches import PAGE_TOKENS, Caches
+from tensorfold.state.save import readable
+
+CONFIG = ModelConfig.from_flat(flat_config("tiny", engram=False, drafter=True, overrides={}))
+WIDTH = CONFIG.sliding_window
+FIRST, COUNT = 100, 26  # ids of a..z, the only likely ones
+STAGES = CONFIG.num_nextn_predict_layers
+
+
+class Bytes:
+    """Id t of 3..258 is byte t - 3; others write nothing."""
+
+    eos_id = 1
+
+    def detokenizer(self) -> Bytes:
+        new = Bytes()
+        new._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        return new
+
+    def add(self, token: int) -> str:
+        return self._decoder.decode(bytes([token - 3]) if 3 <= token < 259 else b"")
+
+    def finish(self) -> str:
+        return self._decoder.decode(b"", True)
+
+
+class MockBackend:
+    """What commits and gathers need."""
+
+    def gather(self, rows: Columns) -> mx.array:
+        return attention.gather(rows)
+
+    def commit(self, cache: mx.array, places: mx.array, rows: mx.array, keep: mx.array) -> mx.array:
+        keep = keep.reshape(-1, *[1] * (rows.ndim - 1))
+        cache[places] = mx.where(keep, rows, cache[places])
+        return cache
+
+
+def encode(a: mx.array, b: mx.array, size: int) -> mx.array:
+    """Two int32 [N] as packed rows uint8 [N, size]."""
+    parts = mx.stack([a & 255, a >> 8, b & 255, b >> 8], -1).astype(mx.uint8)
+    return mx.pad(parts, ((0, 0), (0, size - 4)))
+
+
+def decode(rows: mx.array) -> tuple[mx.array, mx.array]:
+    r = rows.astype(mx.int32)
+    return r[..., 0] + 256 * r[..., 1], r[..., 2] + 256 * r[..., 3]
+
+
+def term(ids, position):
+    """What a token adds to the sum that decides the next one."""
+    return ids * (1 + position % 5)
+
+
+def logits_of(total: mx.array) -> mx.array:
+    """int32 [R] -> float32 [R, V]: only letters are likely."""
+    v = mx.arange(CONFIG.vocab_size)[None]
+    score = ((total[:, None] * 31 + v * 89) % 251).astype(mx.float32) / 25
+    return mx.where((v >= FIRST) & (v < FIRST + COUNT), score, -50.0)
+
+
+def next_greedy(ids: Sequence[int]) -> int:
+    """The token after `ids`, from their ids alone."""
+    first = max(0, len(ids) - WIDTH)
+    total = sum(int(term(i, p)) for p, i in enumerate(ids[first:], first))
+    score = (total * 31 + np.arange(FIRST, FIRST + COUNT) * 89) % 251
+    return FIRST + int(np.argmax(score))
+
+
+def greedy(prompt: Sequence[int], count: int) -> list[int]:
+    """`count` tokens after a prompt."""
+    ids = list(prompt)
+    for _ in range(count):
+        ids.append(next_greedy(ids))
+    return ids[len(prompt) :]
+
+
+class MockNetwork:
+    """`eos` and `bad` are tokens that turn a row's logits to eos, or to NaN, when they are the row's own id."""
+
+    def __init__(self, eos_after: int | None = None, bad: int | None = None):
+        self.config, self.backend, self.eos_after, self.bad, self.forwards = CONFIG, MockBackend(), eos_after, bad, 0
+
+    def __call__(self, plan, caches: Caches, watch=None) -> Forward:
+        self.forwards += 1
+        ids = plan.ids
+        position = mx.array(
+            np.concatenate([np.arange(s.start, s.start + s.rows) for s in plan.segments]).astype(np.int32)
+        )
+        window = encode(ids, position, caches.window[0].shape[1])
+        seen, where = decode(self.backend.gather(Columns(caches.window[3], window, plan.window, RowKind.WINDOW)))
+        total = mx.sum(mx.where(plan.window >= 0, term(seen, where), 0), 1)
+        sources = {}
+        for source, ratio in caches.sources.items():
+            part, pairs = plan.compressed[ratio], None
+            if ratio > 1:
+                pairs = mx.zeros((plan.rows, 2, CONFIG.head_dim)) + mx.stack([ids, position], 1)[:, :, None]
+            first, last = ids[part.closing], position[part.closing]
+            if ratio > 1:
+                group = mx.concatenate([caches.pairs[source], pairs])[part.partner]
+                first = group[:, 0, 0, 0].astype(mx.int32) + 2 * group[:, 1, 0, 0].astype(mx.int32)
+            rows = [encode(first, last, pool[source].shape[1]) for pool in (caches.rows, caches.keys)]
+            sources[source] = NewRows(*rows, pairs)
+        out = logits_of(total)
+        if self.eos_after is not None:
+            one = mx.arange(CONFIG.vocab_size)[None] == Bytes.eos_id
+            out = mx.where((ids == self.eos_after)[:, None], mx.where(one, 99.0, 0.0), out)
+        if self.bad is not None:
+            out = mx.where((ids == self.bad)[:, None], mx.nan, out)
+        if watch is not None:
+            watch.extend([mx.array(True)] * 4 + [mx.array(False)] * (CONFIG.num_hidden_layers - 4))
+        taps = mx.stack([ids, position], 1)
+        logits = out[plan.head] if plan.head.size else None
+        return Forward(logits, taps, [window] * CONFIG.num_hidden_layers, sources)
+
+
+class MockDrafter:
+    """Proposes what the target will draw, read from its own rings;
+    every so many, `wrong`, it proposes the letter after it.
+
+    `after`: a token, and what is proposed behind it.
+    """
+
+    block = CONFIG.dspark_block_size
+
+    def __init__(self, wrong: int = 0, after: tuple[int, int] = (-1, -1)):
+        self.wrong, self.after = wrong, after
+
+    def ingest(self, taps: mx.array, table: mx.array) -> list[mx.array]:
+        row = encode(taps[:, 0], taps[:, 1], RowKind.WINDOW.row_bytes(CONFIG.head_dim))
+        return [row] * STAGES
+
+    def propose(self, caches: Caches, slots, tokens, position, table, draw) -> Proposals:
+        assert table.shape[:2] == (tokens.shape[0], self.block)
+        ring = caches.rings[-1].reshape(caches.slots, WIDTH, -1)[slots]
+        seen, where = decode(ring)
+        filled = mx.arange(WIDTH)[None] < (position + 1)[:, None]
+        block, logits = [tokens], []
+        for i in range(self.block):
+            at = position + 1 + i
+            known = filled & (where > (at - WIDTH)[:, None]) & (where <= position[:, None])
+            total = mx.sum(mx.where(known, term(seen, where), 0), 1)
+            for j, token in enumerate(block):
+                total = total + term(token, position + 1 + j)
+            logits.append(logits_of(total))
+            before = mx.stack(block[1:], 1) if i else mx.zeros((tokens.shape[0], 0), mx.int32)
+            token = draw(i, logits[-1], before)
+            if self.wrong:
+                token = mx.where((token + at) % self.wrong == 0, (token - FIRST + 1) % COUNT + FIRST, token)
+            block.append(mx.where(block[-1] == self.after[0], self.after[1], token))
+        ids = mx.stack(block[1:], 1)
+        return Proposals(ids, mx.zeros(ids.shape), mx.stack(logits, 1))
+
+
+def make(
+    slots: int = 4,
+    drafter: MockDrafter | None = None,
+    prefix_bytes: int = 0,
+    chunk: int = 24,
+    context: int = 2000,
+    **network,
+) -> Engine:
+    """An engine over the mock, drafts fixed to what each slot asks."""
+    caches = Caches(CONFIG, slots, 1, STAGES)
+    lanes = Lanes(MockNetwork(**network), drafter or MockDrafter(), caches, lambda history, ids: [], chunk, True)
+    return Engine(lanes, Bytes(), context, prefix_bytes, 48)
+
+
+def params(max_tokens: int = 40, **more) -> SamplingParams:
+    return SamplingParams(max_tokens=max_tokens, **more)
+
+
+def finish(engine: Engine) -> None:
+    while engine.step():
+        pass
+
+
+def expected_state(ids: Sequence[int], committed: int) -> dict[str, np.ndarray]:
+    """What `readable` must give for the first `committed` of `ids`, from the ids alone."""
+    n, a = committed, np.asarray(ids, np.int64)
+
+    def rows(first, last, size):
+        out = np.zeros((len(first), size), np.uint8)
+        out[:, 0], out[:, 1], out[:, 2], out[:, 3] = first & 255, first >> 8, last & 255, last >> 8
+        return out
+
+    size = RowKind.WINDOW.row_bytes(CONFIG.head_dim)
+    p = np.arange(max(0, n - WIDTH), n)
+    state = {"ids": np.asarray(ids, np.int32)}
+    state["window"] = (
+        np.stack([rows(a[p], p, size)] * (CONFIG.num_hidden_layers + STAGES)) if n else np.zeros(0, np.uint8)
+    )
+    for source, ratio in {r.layer: r.ratio for r in CONFIG.roles if r.owns_kv}.items():
+        last = np.arange(n // ratio) * ratio + ratio - 1
+        first = a[last - 1] + 2 * a[last] if ratio == 2 else a[last]
+        state[f"rows.{source}"] = rows(first, last, RowKind.COMPRESSED.row_bytes(CONFIG.head_dim))
+        state[f"keys.{source}"] = rows(first, last, RowKind.KEY.row_bytes(CONFIG.index_head_dim))
+        if n % ratio:
+            state[f"pair.{source}"] = np.repeat(np.array([[a[n - 1]], [n - 1]], np.float32), CONFIG.head_dim, 1)
+    return state
+
+
+def check_state(engine: Engine, slot: Slot) -> None:
+    """Every readable row of the slot is what its ids say."""
+    found, right = readable(engine.lanes.caches, slot), expected_state(slot.ids, slot.committed)
+    assert found.keys() == right.keys()
+    for name in right:
+        assert np.array_equal(found[name], right[name]), (name, slot.committed, len(slot.ids))
+    assert len(slot.pages) >= -(-slot.committed // PAGE_TOKENS)

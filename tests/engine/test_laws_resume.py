@@ -1,0 +1,106 @@
+"""Resume law: forked, extended and restored slots give the tokens of a fresh prompt of the same ids."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.engine.kit import differences, ids, run, sampling, state
+
+PROMPT = ids(70, 70)
+TOKENS = 20
+
+
+def seeded(seed: int) -> dict:
+    return {**sampling(1), "seed": seed}
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 2, 3, 6])
+@pytest.mark.parametrize("mode", [0, 1])
+def test_a_fork_is_a_twin_at_any_round(calm, alone, rounds, mode):
+    """Forked before, inside and after its prompt's two chunks, with drafts in the air: both go the way of the one."""
+    first = calm.open(PROMPT, max_tokens=TOKENS, max_drafts=4, **sampling(mode))
+    for _ in range(rounds):
+        calm.step()
+    twin = first.fork()
+    assert twin.tokens == first.tokens and twin.text == first.text and differences(state(twin), state(first)) == []
+    run(calm, first, twin)
+    assert differences(state(twin), state(first)) == [] and twin.text == first.text
+    tokens = first.tokens
+    first.close(), twin.close()
+    assert tokens == twin.tokens == alone(PROMPT, TOKENS, **sampling(mode))
+
+
+def test_forks_with_other_seeds_part_and_each_is_a_fresh_reply_of_its_ids(calm, alone):
+    """Case 35: the seed is the fork's own from its first token on; the first slot never notices."""
+    first = calm.open(PROMPT, max_tokens=TOKENS, max_drafts=3, **seeded(1))
+    while len(first.tokens) < 5:
+        calm.step()
+    begun = first.tokens
+    forks = [first.fork(seed=s) for s in (2, 3)]
+    run(calm, first, *forks)
+    replies = [h.tokens for h in (first, *forks)]
+    for handle in (first, *forks):
+        handle.close()
+    assert len({tuple(r) for r in replies}) == 3 and all(r[: len(begun)] == begun for r in replies)
+    for reply, seed in zip(replies, (1, 2, 3)):
+        fresh = alone([*PROMPT, *begun], TOKENS - len(begun), **seeded(seed))
+        assert reply[len(begun) :] == fresh
+    assert replies[0] == alone(PROMPT, TOKENS, **seeded(1))
+
+
+@pytest.mark.parametrize("cancel", [False, True])
+def test_an_extended_slot_equals_a_fresh_prompt(calm, alone, cancel):
+    """Also after a cancel, and twice over; the second reply has its own keywords, text and counters."""
+    handle = calm.open(PROMPT[:30], max_tokens=12, max_drafts=5, **sampling(0))
+    for _ in range(4):
+        calm.step()
+    if cancel:
+        handle.cancel()
+    run(calm, handle)
+    whole = PROMPT[:30] + handle.tokens
+    for more, mode in ((ids(1, 71), 1), (ids(37, 72), 0)):
+        handle.extend(more, max_tokens=10, max_drafts=2, **sampling(mode))
+        run(calm, handle)
+        whole += more
+        got = handle.tokens
+        kept = handle.fork()
+        handle.close()
+        calm.step()
+        fresh = calm.open(whole, max_tokens=10, draft=False, **sampling(mode))
+        run(calm, fresh)
+        assert got == fresh.tokens and kept.text == fresh.text and len(got) == handle.stats.generated_tokens
+        assert differences(state(kept), state(fresh)) == []
+        fresh.close()
+        handle, whole = kept, whole + got
+
+
+def test_a_restored_slot_goes_on_as_if_nothing_happened(calm, alone, tmp_path):
+    """Cases 25, 35: restored slots, a fresh one and the saved one in the same rounds, drafted and not."""
+    first = calm.open(PROMPT, max_tokens=TOKENS, max_drafts=5, logprobs=2, **sampling(1))
+    while len(first.tokens) < 7:
+        calm.step()
+    first.save(tmp_path / "slot")
+    again = [calm.restore(tmp_path / "slot"), calm.restore(str(tmp_path / "slot"), draft=False)]
+    assert all(h.tokens == first.tokens and h.text == first.text and h.seed == first.seed for h in again)
+    fresh = calm.open(PROMPT, max_tokens=TOKENS, **sampling(1))
+    run(calm, first, *again, fresh)
+    assert first.tokens == fresh.tokens == again[0].tokens == again[1].tokens
+    assert again[0].logprobs == again[1].logprobs == first.logprobs and len(first.logprobs) == TOKENS
+    assert not any(differences(state(h), state(first)) for h in (*again, fresh))
+    assert again[1].stats.drafted == [] and sum(again[0].stats.drafted)
+    tokens = first.tokens
+    for handle in (first, *again, fresh):
+        handle.close()
+    assert tokens == alone(PROMPT, TOKENS, **sampling(1))
+
+
+def test_an_unfinished_prompt_is_saved_and_restored_too(calm, alone, tmp_path):
+    handle = calm.open(PROMPT, max_tokens=4, **sampling(0))
+    handle.save(tmp_path / "before")
+    calm.step()
+    handle.save(tmp_path / "inside")
+    handle.close()
+    for name in ("before", "inside"):
+        with calm.restore(tmp_path / name) as again:
+            run(calm, again)
+        assert again.tokens == alone(PROMPT, 4, **sampling(0))

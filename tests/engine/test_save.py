@@ -1,0 +1,167 @@
+"""Saved slots: equal states give equal files; a file is whole, right and for this checkpoint, or refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tensorfold import CapacityError, Model, SaveError
+from tests.engine.kit import CALM, ROOT, ids, run, sampling
+from tests.engine.mock import MockDrafter, check_state, finish, greedy, make, params
+
+PROMPT = ids(20, 120)
+
+
+@pytest.fixture(scope="module")
+def saved(calm, tmp_path_factory):
+    """A drafted and a plain slot of the same ids, saved."""
+    folder = tmp_path_factory.mktemp("saved")
+    handles = [calm.open(PROMPT, max_tokens=9, max_drafts=w, **sampling(1)) for w in (5, 0)]
+    run(calm, *handles)
+    for handle, name in zip(handles, ("drafted", "plain")):
+        handle.save(folder / name)
+        handle.close()
+    return folder
+
+
+def test_equal_states_give_equal_files(calm, saved):
+    """State law: after rejected and accepted drafts the file is that of a slot never drafted;
+    restored, it is saved as it was."""
+    drafted = (saved / "drafted").read_bytes()
+    assert drafted == (saved / "plain").read_bytes()
+    with calm.restore(saved / "drafted") as again:
+        again.save(saved / "again")
+    assert drafted == (saved / "again").read_bytes()
+
+
+def test_a_greedy_slot_is_the_same_under_any_seed(calm, saved):
+    for name, seed in (("a", 1), ("b", None)):
+        with calm.open(PROMPT, max_tokens=3, seed=seed) as handle:
+            run(calm, handle)
+            handle.save(saved / name)
+    assert (saved / "a").read_bytes() == (saved / "b").read_bytes()
+
+
+def test_a_cut_file_is_refused(calm, saved):
+    """Case 34: cut at every twentieth, and by one byte."""
+    data, path = (saved / "plain").read_bytes(), saved / "cut"
+    for size in [len(data) * i // 20 for i in range(20)] + [len(data) - 1]:
+        path.write_bytes(data[:size])
+        with pytest.raises(SaveError, match="cut"):
+            calm.restore(path)
+    assert not calm._engine.slots
+
+
+def test_an_altered_byte_is_refused_wherever_it_is(calm, saved):
+    """Case 34: header, settings and rows; no page and no slot is lost on the way."""
+    data, path = (saved / "plain").read_bytes(), saved / "altered"
+    header = 8 + int.from_bytes(data[:8], "little")
+    pages = calm._engine.lanes.pages
+    calm.restore(saved / "plain").close()
+    free = pages.free
+    for at in [*range(0, header, 9), *range(header, len(data), len(data) // 60), len(data) - 1]:
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises(SaveError):
+            calm.restore(path)
+    assert pages.free == free and not calm._engine.slots
+
+
+def test_a_lengthened_file_and_other_files_are_refused(calm, saved):
+    path = saved / "other"
+    shard = next(CALM.glob("*.safetensors")).read_bytes()
+    for data in ((saved / "plain").read_bytes() + b"\0", b"", b"not a state at all", shard):
+        path.write_bytes(data)
+        with pytest.raises(SaveError):
+            calm.restore(path)
+    with pytest.raises(FileNotFoundError):
+        calm.restore(saved / "missing")
+
+
+def test_another_checkpoint_refuses_it(trained, saved):
+    with pytest.raises(SaveError, match="another checkpoint"):
+        trained.restore(saved / "plain")
+
+
+def test_a_model_of_other_make_refuses_it_by_name(saved):
+    """Without the drafter's rings, or with less room than the slot needs; nothing is computed or kept."""
+    with Model.load(CALM, draft=False, max_context=25, prefix_bytes=0) as model:
+        with pytest.raises(SaveError, match="with its drafter"):
+            model.restore(saved / "plain")
+        short = model.open(PROMPT, max_tokens=3)
+        run(model, short)
+        short.save(saved / "short")
+    with Model.load(CALM, draft=False, max_context=22, prefix_bytes=0) as model:
+        with pytest.raises(CapacityError, match="the context holds 22"):
+            model.restore(saved / "short")
+        assert not model._engine.slots
+    with Model.load(CALM, prefix_bytes=0) as model, pytest.raises(SaveError, match="draft=False"):
+        model.restore(saved / "short")
+
+
+def test_a_full_house_refuses_it_and_loses_nothing(tmp_path):
+    from tensorfold.state import save
+
+    engine = make(slots=1)
+    slot = engine.open(PROMPT, params(5), 0)
+    finish(engine)
+    save.save(tmp_path / "slot", engine, slot, "mock")
+    free = engine.lanes.pages.free
+    with pytest.raises(CapacityError):
+        save.restore(tmp_path / "slot", engine, "mock", 0)
+    assert engine.lanes.pages.free + 1 >= free and engine.slots == [slot]
+    engine.close(slot)
+    again = save.restore(tmp_path / "slot", engine, "mock", 5)
+    check_state(engine, again)
+    assert again.tokens == greedy(PROMPT, 5)
+
+
+DIES = """
+import os, sys
+from pathlib import Path
+from tensorfold.state import save
+from tests.engine.mock import make, params, finish
+engine = make(slots=1)
+slot = engine.open([5, 6, 7], params(3), 0)
+finish(engine)
+os.replace = lambda *a: os._exit(9)
+save.save(Path(sys.argv[1]), engine, slot, "mock")
+"""
+
+
+def test_a_save_that_is_killed_or_fails_leaves_the_old_file(calm, saved, tmp_path, monkeypatch):
+    """Case 34: killed just before the new file takes its place, and refused by the disk."""
+    path = tmp_path / "slot"
+    path.write_bytes(b"old")
+    done = subprocess.run([sys.executable, "-c", DIES, str(path)], cwd=ROOT, capture_output=True)
+    assert done.returncode == 9, done.stderr
+    assert path.read_bytes() == b"old"
+
+    def full(*_):
+        raise OSError("disk full")
+
+    with calm.restore(saved / "plain") as handle:
+        monkeypatch.setattr("os.fsync", full)
+        with pytest.raises(OSError, match="disk full"):
+            handle.save(path)
+        monkeypatch.undo()
+        assert path.read_bytes() == b"old" and sum(p.name.endswith(".part") for p in tmp_path.iterdir()) == 1
+        handle.save(path)
+    assert path.read_bytes() == (saved / "plain").read_bytes()
+
+
+@pytest.mark.parametrize("committed", [0, 1, 15, 16, 17, 127, 128, 129])
+def test_every_length_comes_back(committed, tmp_path):
+    from tensorfold.state import save
+
+    engine = make(slots=2, drafter=MockDrafter(3), chunk=1)
+    slot = engine.open([7 + i % 50 for i in range(130)], params(6), 3)
+    for _ in range(committed):
+        engine.step()
+    save.save(tmp_path / "slot", engine, slot, "mock")
+    again = save.restore(tmp_path / "slot", engine, "mock", 2)
+    assert again.committed == committed
+    check_state(engine, again)
+    finish(engine)
+    assert again.tokens == slot.tokens == greedy(slot.ids[:130], 6)

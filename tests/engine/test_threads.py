@@ -1,0 +1,118 @@
+"""Threads and the end of a model: calls from anywhere, memory given back."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import mlx.core as mx
+import pytest
+
+from tensorfold import Model
+from tests.engine.kit import CALM, ids, sampling
+
+PROMPTS = [ids(5 + i, 150 + i) for i in range(8)]
+
+
+def want(alone):
+    return [alone(p, 8, **sampling(i % 2)) for i, p in enumerate(PROMPTS)]
+
+
+def test_a_thread_pool_gets_the_same_replies(calm, alone):
+    """Cases 29, 67: loaded in one thread, generated, streamed and stepped from four others at once."""
+    expected = want(alone)
+
+    def reply(i: int) -> list[int]:
+        options = {"max_tokens": 8, "max_drafts": i % 6, **sampling(i % 2)}
+        if i % 3 == 0:
+            return [t for piece in calm.stream(PROMPTS[i], **options) for t in piece.tokens]
+        if i % 3 == 1:
+            return calm.generate(PROMPTS[i], **options).tokens
+        with calm.open(PROMPTS[i], **options) as handle:
+            while not handle.done:
+                calm.step()
+            return handle.tokens
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(reply, range(8))) == expected
+
+
+def test_asyncio_to_thread_gets_the_same_replies(calm, alone):
+    """Case 67."""
+    expected = want(alone)
+
+    async def every():
+        calls = [asyncio.to_thread(calm.generate, p, max_tokens=8, **sampling(i % 2)) for i, p in enumerate(PROMPTS)]
+        return [r.tokens for r in await asyncio.gather(*calls)]
+
+    assert asyncio.run(every()) == expected
+
+
+def test_callers_queue_for_one_slot():
+    """Many threads, one slot: who finds it taken waits for its reply to end, and nobody is told that it never will."""
+    with Model.load(CALM, max_slots=1, draft=False, prefix_bytes=0) as model, ThreadPoolExecutor(6) as pool:
+        replies = list(pool.map(lambda i: model.generate([3 + i], max_tokens=2, seed=0).tokens, range(24)))
+        again = [model.generate([3 + i], max_tokens=2, seed=0).tokens for i in (0, 11, 23)]
+        assert [replies[i] for i in (0, 11, 23)] == again
+
+
+def test_a_stream_collected_on_the_models_own_thread_does_not_wait_for_itself(calm):
+    pieces = calm.stream(PROMPTS[0], max_tokens=8)
+    next(pieces)
+    held = [pieces]
+    del pieces
+
+    def call() -> None:
+        with calm._lock:  # as any call that waits for the worker does
+            calm._worker.run(held.clear)
+
+    caller = threading.Thread(target=call, daemon=True)
+    caller.start()
+    caller.join(30)
+    assert not caller.is_alive()
+    assert calm._engine.free == 16
+
+
+def used() -> int:
+    gc.collect()
+    mx.clear_cache()
+    return mx.get_active_memory()
+
+
+def test_a_closed_or_dropped_model_gives_its_memory_back():
+    """Case 69: five times, with `with`, `close` and `del`; no thread stays."""
+    base, threads = None, None
+    for how in ("with", "close", "del", "with", "close"):
+        model = Model.load(CALM)
+        handle = model.open(PROMPTS[0], max_tokens=3)
+        model.generate(PROMPTS[:2], max_tokens=3)
+        if how == "with":
+            with model:
+                pass
+        elif how == "close":
+            model.close()
+            model.close()
+        assert how == "del" or (handle.text is not None and handle.stats.generated_tokens == 3)
+        worker = model._worker._thread
+        del model, handle
+        gc.collect()
+        worker.join(10)
+        assert not worker.is_alive()
+        if base is None:
+            base, threads = used(), threading.active_count()
+        assert used() <= base and threading.active_count() <= threads
+
+
+def test_a_closed_model_says_so():
+    model = Model.load(CALM, prefix_bytes=0)
+    handle = model.open(PROMPTS[0], max_tokens=3)
+    stream = model.stream(PROMPTS[1], max_tokens=3)
+    model.close()
+    for call in (model.step, handle.cancel, handle.fork, lambda: model.generate([3])):
+        with pytest.raises(RuntimeError, match="closed"):
+            call()
+    assert next(stream).finish_reason == "cancelled"
+    handle.close()
+    assert handle.finish_reason == "cancelled" and "closed" in repr(model)
