@@ -47,11 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     results = []
-    for result in run_all([k.name for k in kernels], options.backend, options.jobs):
+    for result in run_all(kernels, options.backend, options.jobs):
         results.append(result)
         print(result.line(), flush=True)
     if options.json:
-        machine = {"system": platform.platform(), "python": platform.python_version(), "mlx": version("mlx")}
+        system = f"{platform.system()} {platform.machine()}"
+        machine = {"system": system, "python": platform.python_version(), "mlx": version("mlx")}
         with open(options.json, "w", encoding="ascii") as file:
             json.dump(
                 {"backend": options.backend, "machine": machine, "kernels": [r.json() for r in results]}, file, indent=1

@@ -9,16 +9,17 @@ from multiprocessing import get_context
 from tensorfold.contract.bench import make_bench
 from tensorfold.contract.report import Result, run_contract
 from tensorfold.kernels import all_kernels
+from tensorfold.kernels.kernel import Kernel
 
 
-def run_all(names: Sequence[str], backend: str, jobs: int) -> Iterator[Result]:
-    """Results in the order of the names; with jobs > 1 each process has a bench of its own."""
+def run_all(kernels: Sequence[Kernel], backend: str, jobs: int) -> Iterator[Result]:
+    """Results in order; with jobs > 1 each process has a bench of its own and finds the kernels by name."""
     if jobs < 2:
         bench = make_bench(backend)
-        yield from (run_contract(all_kernels()[name], bench) for name in names)
+        yield from (run_contract(kernel, bench) for kernel in kernels)
         return
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(_one, names, [backend] * len(names))
+        yield from pool.map(_one, [kernel.name for kernel in kernels], [backend] * len(kernels))
 
 
 def _one(name: str, backend: str) -> Result:

@@ -1,4 +1,4 @@
-"""Activations to FP8 in blocks of 32 with power-of-two scales: apart, as packed rows, and back. Knows no layer.
+"""Activations to FP8 in blocks of 32 with power-of-two scales: apart, packed, and back. Knows no layer.
 
 Source: the model's specification, section 2, act_quant. Codes are exact; see `kernels.quantisers` for special values.
 """
@@ -6,6 +6,7 @@ Source: the model's specification, section 2, act_quant. Codes are exact; see `k
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 
 from tensorfold.kernels import quantisers
 from tensorfold.kernels.codes import E4M3, UE8M0, ceil_ue8m0, inverse_ue8m0, to_e4m3
-from tensorfold.kernels.exact import Bits, f32, mul_flushed, store_bf16
+from tensorfold.kernels.exact import Bits, f32, mul_flushed, store_bf16, store_f32
 from tensorfold.kernels.kernel import Array, Bound, Case, Control, Geometry, Kernel, Launch
 from tensorfold.kernels.quantisers import Codes
 
@@ -36,6 +37,13 @@ def plan_pack(arrays: Sequence[Any], geometry: Geometry) -> Launch:
 def plan_round(arrays: Sequence[Any], geometry: Geometry) -> Launch:
     """x [..., K] bfloat16 -> y [..., K] bfloat16."""
     return quantisers.plan_blocks("act_quant_fp8_round", arrays[0], geometry, BLOCK, lambda k: (k,), mx.bfloat16)
+
+
+def plan_planes(arrays: Sequence[Any], geometry: Geometry) -> Launch:
+    """x [..., K] bfloat16 -> y [..., 4, K / 16, 4] float32: element 16 c + 4 j + e of a row stands at [j, c, e]."""
+    made = quantisers.plan_blocks("act_quant_fp8_planes", arrays[0], geometry, BLOCK, lambda k: (k,), mx.float32)
+    *lead, k = made.shapes[0]
+    return replace(made, shapes=((*lead, 4, k // 16, 4),))
 
 
 def _exact(x: Bits) -> tuple[Codes, Codes, Array]:
@@ -91,6 +99,22 @@ def stated_round(x: Bits) -> list[Array]:
     return [store_bf16(mul_flushed(E4M3[codes], UE8M0[byte])).reshape(x.shape)]
 
 
+def _planes(values: Array) -> Array:
+    parts = values.reshape(*values.shape[:-1], -1, 4, 4)
+    return np.ascontiguousarray(np.moveaxis(parts, -2, -3))
+
+
+def reference_planes(x: Bits) -> list[Array]:
+    """By brute force, decoded in float64, as planes."""
+    return [_planes(reference_round(x)[0])]
+
+
+def stated_planes(x: Bits) -> list[Array]:
+    """float32: code times scale, as planes."""
+    codes, byte = _float32(x)
+    return [store_f32(_planes(mul_flushed(E4M3[codes], UE8M0[byte]).reshape(x.shape)))]
+
+
 def cases(sizes: Sequence[int] = SIZES) -> list[Case]:
     """Every width in use; every code, tie and neighbour of a tie at scales from the smallest to the largest."""
     ladder = quantisers.ladder(E4M3[:127], (2.0**-22, 2.0**-3, 1.0, 2.0**100, 2.0**118), BLOCK)
@@ -112,7 +136,7 @@ _HEADER = "fp8_block.h"
 def kernel(
     name: str, outputs: tuple[str, ...], how: tuple[Any, Any, Any], controls: tuple[Control, ...], **more: Any
 ) -> Kernel:
-    """One of the three kernels of this family, with the mistakes they share."""
+    """One of the kernels of this family, with the mistakes they share."""
     shared = (
         Control("half of the block looked at", "int d = 16 / V;", "int d = 8 / V;", file=_HEADER),
         Control("floor left out", "p_bits(0.0001f)", "0x00800000u", file=_HEADER),
@@ -162,6 +186,16 @@ KERNELS = (
         ("y",),
         (plan_round, reference_round, stated_round),
         (Control("code without its scale", "p_ue8m0(scale)", "p_ue8m0(127u)"),),
+        cases=_FEW,
+    ),
+    kernel(
+        "act_quant_fp8_planes",
+        ("y",),
+        (plan_planes, reference_planes, stated_planes),
+        (
+            Control("code without its scale", "p_ue8m0(scale)", "p_ue8m0(127u)"),
+            Control("rows and columns of a chunk swapped", "(k % 16u / 4u) * uint(K / 4) + k / 16u * 4u + k % 4u", "k"),
+        ),
         cases=_FEW,
     ),
 )

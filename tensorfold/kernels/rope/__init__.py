@@ -1,6 +1,6 @@
-"""Rotary position embedding: tables from the host, and the kernel that turns pairs. Knows no layer and no cache.
+"""Rotary position embedding: the kernel that turns pairs, by a table from the host. Knows no layer and no cache.
 
-Source: the model's specification, section 2: adjacent pairs of the last dims, YaRN on the scaled layers.
+Source: the model's specification, section 2: adjacent pairs of the last dims.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import mlx.core as mx
 import numpy as np
 
 from tensorfold.kernels import inputs
-from tensorfold.kernels.exact import load, mul_flushed, store_bf16, wide
+from tensorfold.kernels.exact import f32, load, mul_flushed, store_bf16, wide
 from tensorfold.kernels.kernel import Array, Bound, Case, Control, Geometry, Kernel, Launch
-from tensorfold.kernels.rope.tables import rope_table
 
-__all__ = ["KERNELS", "rope_table"]
+__all__ = ["KERNELS"]
 
 
 def plan(arrays: Sequence[Any], geometry: Geometry, inverse: bool = False) -> Launch:
@@ -67,13 +66,19 @@ def _magnitude(x: Array, table: Array, positions: Array, inverse: bool = False) 
     return [np.maximum(v, np.where(np.arange(v.shape[-1]) % 2, np.roll(v, 1, -1), np.roll(v, -1, -1)))]
 
 
+def _table(count: int, dims: int) -> Array:
+    """Cosine and sine of positions below `count`, float32 [count, dims / 2, 2]; the network has tables of its own."""
+    angles = np.outer(np.arange(count), 10000.0 ** (-np.arange(0, dims, 2) / dims))
+    return np.stack([np.cos(angles), np.sin(angles)], axis=-1).astype(f32)
+
+
 def cases() -> list[Case]:
     """Head shapes of every config, both directions; positions out of order and repeated; extremes."""
     found = []
     for heads, d, turned in ((8, 64, 16), (1, 64, 64), (64, 512, 64), (1, 512, 64), (32, 128, 64), (3, 48, 32)):
         draw = inputs.Draw(heads * d)
         rows = 16 if d in (48, 128) else 2
-        table = rope_table(40, turned, 160000.0, factor=16.0, original=65536)
+        table = _table(40, turned)
         positions = draw.integers(0, 40, rows)
         for inverse in (False, True):
             found.append(
@@ -85,7 +90,7 @@ def cases() -> list[Case]:
                 )
             )
     wild = inputs.extremes_bf16(64).reshape(16, 1, 64)
-    found.append(Case("extreme", (wild, rope_table(16, 64, 10000.0), np.arange(16, dtype=np.int32))))
+    found.append(Case("extreme", (wild, _table(16, 64), np.arange(16, dtype=np.int32))))
     return found
 
 

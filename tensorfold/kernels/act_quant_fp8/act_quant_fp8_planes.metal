@@ -1,0 +1,25 @@
+// act_quant_fp8 and back as float planes, exact: element 16 c + 4 j + e of a row at [j, c, e], what matvec_fp8 reads.
+// It has no order. A thread holds V neighbours of a row, P threadgroups share a row; threads past its end only take part in
+// shuffles.
+#include "fp8_block.h"
+
+template <int K, int V, int P>
+[[kernel]] void act_quant_fp8_planes(
+    const device bfloat16_t* x,       // [N, K]
+    device float* y,                  // [N, 4, K / 16, 4]
+    uint3 threadgroup_position_in_grid [[threadgroup_position_in_grid]],
+    uint3 threads_per_threadgroup [[threads_per_threadgroup]],
+    uint thread_index_in_threadgroup [[thread_index_in_threadgroup]]) {
+  ulong row = threadgroup_position_in_grid.x / uint(P);
+  uint part = threadgroup_position_in_grid.x % uint(P);
+  uint at = (part * threads_per_threadgroup.x + thread_index_in_threadgroup) * uint(V);
+  float v[V];
+  for (int i = 0; i < V; i++) v[i] = at < uint(K) ? p_load(x[row * uint(K) + at + uint(i)]) : 0.0f;
+  uint scale = fp8_scale<V>(v);
+  if (at >= uint(K)) return;
+  for (int i = 0; i < V; i++) {
+    uint k = at + uint(i);
+    p_store(y + row * uint(K) + (k % 16u / 4u) * uint(K / 4) + k / 16u * 4u + k % 4u,
+            p_mul(p_e4m3(fp8_code(v[i], scale)), p_ue8m0(scale)));
+  }
+}

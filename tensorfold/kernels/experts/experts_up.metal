@@ -1,0 +1,23 @@
+// gate = w1 x and up = w3 x of the experts each row goes to, FP4 read where it lies, rounded once to bfloat16; one launch.
+// The order of sums and who computes what stand in experts_rows.h. Grid: tiles of w1, then of w3, by pairs (row, pick).
+#include "experts.h"
+
+template <typename X, int K, int N, int PICKS, int LK, int W, int WN, int TN, int PF, int RG>
+[[kernel]] void experts_up(
+    const device X* x,                // bfloat16 [R, K] or float [R, 4, K / 16, 4], exact
+    const device int* ids,            // [R, PICKS]
+    const device uchar* shard,        // bytes
+    const device ulong* place,        // [E, 2, 2]: (w1, w3) by (codes, scales), bytes from the start of the file
+    const constant ulong* origin,     // [1]: where in the file the shard's first byte lies
+    device bfloat16_t* gate,          // [R, PICKS, N]
+    device bfloat16_t* up,            // [R, PICKS, N]
+    uint3 threadgroup_position_in_grid [[threadgroup_position_in_grid]],
+    uint3 threadgroups_per_grid [[threadgroups_per_grid]],
+    uint thread_index_in_simdgroup [[thread_index_in_simdgroup]],
+    uint simdgroup_index_in_threadgroup [[simdgroup_index_in_threadgroup]]) {
+  const uint matrices = 2u, share = uint(PICKS);
+  uint tiles = threadgroups_per_grid.x / matrices;
+  uint matrix = threadgroup_position_in_grid.x / tiles;
+  P_DEV bfloat16_t* y = matrix == 0u ? gate : up;
+#include "experts_rows.h"
+}

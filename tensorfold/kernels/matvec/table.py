@@ -1,0 +1,84 @@
+"""Which geometry a backend uses for a shape and a number of rows: measured for cuda, a plain rule elsewhere.
+
+Knows no weights: shapes alone. Every geometry gives the same bits, so a wrong choice costs time only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tensorfold.kernels.matvec.layout import rows_at_once
+
+
+def _geometry(lk: int, wn: int, tn: int, pf: int = 1, db: int = 0, w: int = 16) -> dict[str, int]:
+    return {"LK": lk, "WN": wn, "TN": tn, "PF": pf, "DB": db, "W": w}
+
+
+NARROW = _geometry(16, 2, 2, w=8)  # for matrices at addresses that only 8 divides
+GEOMETRIES = (
+    NARROW,
+    _geometry(8, 2, 4),
+    _geometry(16, 4, 4),
+    _geometry(16, 4, 8),
+    _geometry(16, 2, 4, 2, 1),
+    _geometry(16, 2, 4),
+    _geometry(16, 2, 2, 5),
+    _geometry(16, 2, 2),
+    _geometry(16, 2, 8),
+    _geometry(8, 1, 4),
+    _geometry(8, 1, 2, 5),
+)
+_AT = {tuple(g.values())[:5]: i for i, g in enumerate(GEOMETRIES) if i}
+
+# cuda, by (K, rows of all matrices; 0 for any other) and rows of x at once: LK, WN, TN, PF, DB
+_SMALL = (16, 2, 2, 5, 0)
+_CUDA_FP8 = {
+    (1280, 0): {1: (8, 2, 4, 1, 0), 4: (16, 4, 4, 1, 0), 6: (16, 4, 8, 1, 0), 8: (16, 4, 8, 1, 0)},
+    (1280, 36864): {1: (8, 2, 4, 1, 0), 4: (16, 4, 4, 1, 0), 6: (16, 4, 4, 1, 0), 8: (16, 4, 4, 1, 0)},
+    (8192, 0): {1: (16, 2, 4, 2, 1), 4: (16, 2, 2, 1, 0), 6: (8, 1, 4, 1, 0), 8: (16, 2, 8, 1, 0)},
+    (6144, 0): {1: (16, 2, 4, 1, 0), 4: (16, 2, 4, 1, 0), 6: (8, 1, 4, 1, 0), 8: (16, 2, 8, 1, 0)},
+    (5120, 4608): {1: _SMALL, 4: (16, 2, 2, 1, 0), 6: (8, 1, 4, 1, 0), 8: (16, 2, 8, 1, 0)},
+    (5120, 0): {1: _SMALL, 4: (8, 1, 2, 5, 0), 6: (8, 1, 2, 5, 0), 8: (8, 1, 2, 5, 0)},
+    (2304, 0): {1: _SMALL, 4: (16, 4, 4, 1, 0), 6: (16, 4, 4, 1, 0), 8: (16, 4, 8, 1, 0)},
+    (0, 0): {1: (16, 2, 4, 1, 0), 4: (16, 2, 4, 1, 0), 6: (8, 1, 4, 1, 0), 8: (16, 2, 8, 1, 0)},
+}  # fmt: skip
+
+
+def choose_fp8(backend: str, arrays: Sequence[Any], *, out: str = "bfloat16", width: int = 16) -> int:
+    """The geometry for these matrices and rows."""
+    if width < 16:
+        return 0
+    rows, (_, k) = rows_at_once(arrays[-1].shape[0]), arrays[0].shape
+    if backend != "cuda":
+        return _AT[(16, 2, 4, 1, 0) if rows > 1 else (16, 2, 2, 1, 0)]
+    total = sum(w.shape[0] for w in arrays[:-1:2])
+    found = next(t for key in ((k, total), (k, 0), (0, 0)) if (t := _CUDA_FP8.get(key)))
+    return _AT[found[rows]]
+
+
+BF16 = (
+    NARROW,
+    _geometry(32, 4, 2, 4),
+    _geometry(16, 2, 4),
+    _geometry(16, 2, 4, 2),
+    _geometry(16, 2, 8, 2),
+    _geometry(32, 1, 1, 5),
+    _geometry(16, 1, 2, 2),
+)
+_AT_BF16 = {tuple(g.values())[:5]: i for i, g in enumerate(BF16) if i}
+_MANY = 16384  # rows of w that fill a GPU with wide tiles
+_BF16 = {1: (32, 4, 2, 4, 0), 4: (16, 2, 4, 1, 0), 6: (16, 2, 4, 2, 0), 8: (16, 2, 8, 2, 0)}
+
+
+def choose_bf16(backend: str, arrays: Sequence[Any], *, out: str = "bfloat16", width: int = 16) -> int:
+    """The geometry for this matrix and these rows."""
+    w, x = arrays
+    if width < 16:
+        return 0
+    rows = rows_at_once(x.shape[0])
+    if w.shape[0] < _MANY:
+        return _AT_BF16[(32, 1, 1, 5, 0) if rows == 1 else (16, 1, 2, 2, 0)]
+    if backend != "cuda":
+        return _AT_BF16[(16, 2, 4, 1, 0)]
+    return _AT_BF16[_BF16[rows]]

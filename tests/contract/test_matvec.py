@@ -1,0 +1,64 @@
+"""Plans of matrix times few rows: every row is written once, geometry fits every shape, misfits are refused."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from tensorfold.kernels import get
+from tensorfold.kernels.matvec import layout, matvec_fp8, table
+
+SHAPES = [(32768, 1280), (36864, 1280), (5120, 8192), (1792, 5120), (4608, 5120), (5120, 2304), (25600, 6144), (96, 96)]
+
+
+@pytest.mark.parametrize("rows", range(1, 65))
+def test_groups_of_rows_write_each_row_once(rows: int) -> None:
+    """The twin of first_rows, second_rows and write_sum in tile.h."""
+    r = layout.rows_at_once(rows)
+    half, written = (r + 1) // 2, []
+    for group in range(-(-rows // r)):
+        first = min(group * r, rows - r) if rows >= r else 0
+        second = first + half if rows >= r else rows - r // 2
+        for i in range(r):
+            row = first + i if i < half else second + i - half
+            assert 0 <= row < rows
+            if row >= group * r and (i < half or row >= first + half):
+                written.append(row)
+    assert sorted(written) == list(range(rows))
+
+
+def test_decode_rows_need_four_programs() -> None:
+    assert {layout.rows_at_once(rows) for rows in range(1, 17)} == {1, 4, 6, 8}
+
+
+@pytest.mark.parametrize("backend", ["cuda", "metal", "host"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_choice_fits_its_address(shape: tuple[int, int], backend: str) -> None:
+    n, k = shape
+    kernel = get("matvec_fp8")
+    arrays = [np.empty((n, k), np.uint8), np.empty((-(-n // 32), k // 32), np.uint8)]
+    for rows in range(1, 17):
+        x = np.empty((rows, 4, k // 16, 4), np.float32)
+        for width in (8, 16):
+            geometry = kernel.geometry(backend, [*arrays, x], width=width)
+            assert geometry["W"] == width
+            plan = kernel.plan([*arrays, x], geometry, width=width)
+            assert plan.template["LK"] * plan.template["SW"] == layout.running_sums(k, 16)
+            assert plan.threadgroup[0] <= 1024 and k // 16 % (plan.template["PF"] * layout.running_sums(k, 16)) == 0
+
+
+def test_misfits_are_refused() -> None:
+    kernel = get("matvec_fp8")
+    w, s = np.zeros((64, 256), np.uint8), np.zeros((2, 8), np.uint8)
+    good = np.zeros((2, 256), np.uint16)
+    with pytest.raises(ValueError, match="expected K = 256 and scales"):
+        kernel.launch([w, s[:1], good])
+    with pytest.raises(ValueError, match="rows of x have 255"):
+        kernel.launch([w, s, good[:, :255]])
+    with pytest.raises(ValueError, match="float planes"):
+        kernel.launch([w, s, np.zeros((2, 16, 4, 4), np.float32)])
+    with pytest.raises(ValueError, match="only 8 divides"):
+        kernel.plan([w, s, good], table.GEOMETRIES[1], width=8)
+    with pytest.raises(ValueError, match="4 matrices, expected 1 to 3"):
+        matvec_fp8([(mx.zeros((32, 32)), mx.zeros((1, 1)))] * 4, mx.zeros((1, 32)), backend="host")

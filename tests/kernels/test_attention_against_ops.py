@@ -1,0 +1,132 @@
+"""Attention's kernels and their plain twins in the ops backend: equal choices and scores, both within the bound."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from tensorfold import kernels
+from tensorfold.backend.base import Columns
+from tensorfold.backend.layout import RowKind
+from tensorfold.backend.ops import attention
+from tensorfold.contract.value import outside
+from tensorfold.kernels.attend import Run, attend, trials
+from tensorfold.kernels.candidate_blocks import candidate_blocks
+from tensorfold.kernels.index_scores import index_scores, packed
+from tensorfold.kernels.inputs import Draw
+from tensorfold.kernels.kernel import Array, Case, as_mlx, as_numpy
+from tensorfold.kernels.select import select
+from tests.support.hostkit import needs_clang
+
+pytestmark = needs_clang
+
+
+@pytest.mark.parametrize("d", [64, 512])
+def test_compress_pair(d: int) -> None:
+    draw, kernel = Draw(d), kernels.get("compress_pair")
+    opened, own = draw.normal(3, 2, d), draw.normal(6, 2, d, scale=2.0)
+    partner = np.array([[1, 3], [3, 4], [2, 5], [0, 8]], np.int32)
+    made = kernel(*map(as_mlx, (opened, own, partner)), backend="host")[0]
+    group = mx.array(np.concatenate([opened, own])[partner])
+    for y in (made, attention.compress_pair(group[:, :, 0], group[:, :, 1])):
+        found, worst = outside(
+            kernel.bound, [as_numpy(y)], kernel.reference(opened, own, partner), (opened, own, partner), {}
+        )
+        assert not found and worst <= 1
+
+
+@pytest.mark.parametrize("heads, k", [(4, 32), (4, 64), (32, 128)])
+@pytest.mark.parametrize("fresh_rows", [0, 5])
+def test_index_scores_of_rows_of_three_slots_equal_ops(heads: int, k: int, fresh_rows: int) -> None:
+    draw, n, c, seen = Draw(heads * k + fresh_rows), 90, 64, (64, 41, 7)
+    queries, weights = as_mlx(packed(draw, 7, heads, k=k)), as_mlx(draw.bf16(7, heads))
+    cache, fresh = as_mlx(packed(draw, n, k=k)), as_mlx(packed(draw, fresh_rows, k=k))
+    places = draw.integers(0, n + fresh_rows, 3, c)
+    for i, count in enumerate(seen):
+        places[i, count:] = -1
+    segment = np.array([2, 0, 1, 1, 0, 2, 0], np.int32)
+    if not fresh_rows:
+        fresh = mx.zeros((0, 0), mx.uint8)
+    made = np.array(index_scores(queries, weights, cache, fresh, mx.array(places), mx.array(segment), backend="host"))
+    for r, s in enumerate(segment):
+        rows = attention.gather(Columns(cache, fresh, mx.array(places[s]), RowKind.KEY))
+        twin = np.array(attention.index_scores(queries[r : r + 1], weights[r : r + 1], rows))[0]
+        assert made[r, : seen[s]].tobytes() == twin[: seen[s]].tobytes()
+        assert np.all(made[r, seen[s] :] == -np.inf)
+
+
+def scores_with_ties(rows: int, c: int) -> Array:
+    scores = Draw(c).integers(-4, 5, rows, c).astype(np.float32)
+    scores[0, ::7], scores[1, ::5], scores[2, 1::3] = np.nan, -np.inf, -0.0
+    return scores
+
+
+@pytest.mark.parametrize("c, topk", [(64, 32), (192, 32), (1100, 512), (40, 512), (20000, 512)])
+def test_select_equals_ops(c: int, topk: int) -> None:
+    scores = mx.array(scores_with_ties(6, c))
+    visible = mx.array(np.array([c, c - 1, c // 2, 3, 0, c], np.int32))
+    made = select(scores, visible, topk, backend="host")
+    assert np.array_equal(np.array(made), np.array(attention.select(scores, visible, None, topk)))
+
+
+@pytest.mark.parametrize("c, block, blocks, topk", [(192, 4, 12, 32), (203, 8, 5, 32), (1104, 8, 100, 512)])
+def test_candidates_and_a_choice_among_them_equal_ops(c: int, block: int, blocks: int, topk: int) -> None:
+    scores, other = mx.array(scores_with_ties(6, c)), mx.array(Draw(c + 1).normal(6, c))
+    visible = mx.array(np.array([c, c - 1, c // 2, 3, 1, c - 7], np.int32))
+    kept = candidate_blocks(scores, visible, block, blocks, backend="host")
+    mask = attention.candidate_mask(scores, visible, block, blocks)
+    assert np.array_equal(np.array(kept), np.array(mask)[:, ::block])
+    made = select(other, visible, topk, kept, block, backend="host")
+    assert np.array_equal(np.array(made), np.array(attention.select(other, visible, mask, topk)))
+
+
+def runs(case: Case) -> tuple[dict[str, mx.array], Run, Run | None]:
+    """The arrays of a case, its window run and its compressed run."""
+    a = dict(zip(trials.NAMES, map(as_mlx, case.arrays)))
+    far = (a["packed"], a["packed_new"], a["packed_places"]) if int(a["sizes"][3]) else None
+    return a, (a["window"], a["window_new"], a["window_places"]), far
+
+
+CASES = [
+    trials.case("8 x 64", 8, 64, (5, 32, 40), 1),
+    trials.case("window alone", 8, 64, (3, 133, 0), 2),
+    trials.case("8 x 512", 8, 512, (2, 64, 30), 3),
+    trials.case("64 x 512", 64, 512, (1, 16, 60), 4),
+    trials.cancelling_values(),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_attend_and_ops_within_the_bound(case: Case) -> None:
+    kernel = kernels.get("attend")
+    a, near, far = runs(case)
+    columns = [Columns(*near, RowKind.WINDOW)] + ([Columns(*far, RowKind.COMPRESSED)] if far else [])
+    truths = kernel.reference(*case.arrays)
+    for y in (attend(a["q"], a["sink"], near, far, backend="host"), attention.attend(a["q"], columns, a["sink"])):
+        found, worst = outside(kernel.bound, [as_numpy(y)], truths, case.arrays, {})
+        assert not found and worst <= 1, found
+
+
+def test_attend_changes_no_bit_with_empty_columns_or_without_new_rows() -> None:
+    a, near, far = runs(CASES[0])
+    assert far is not None
+    plain = as_numpy(attend(a["q"], a["sink"], near, far, backend="host"))
+    padded = (far[0], far[1], mx.pad(far[2], [(0, 0), (0, 200)], constant_values=-1))
+    assert np.array_equal(as_numpy(attend(a["q"], a["sink"], near, padded, backend="host")), plain)
+    joined = mx.concatenate([far[0], far[1]])
+    stored = (joined, mx.zeros((0, 0), mx.uint8), far[2])
+    assert np.array_equal(as_numpy(attend(a["q"], a["sink"], near, stored, backend="host")), plain)
+
+
+@pytest.mark.parametrize(
+    "name, change",
+    [("attend", 6), ("attend", 1), ("index_scores", 5), ("compress_pair", 1), ("select_rows", 1), ("block_scores", 1)],
+)
+def test_a_plan_names_what_does_not_fit(name: str, change: int) -> None:
+    kernel = kernels.get(name)
+    case = kernel.cases()[0]
+    arrays = list(case.arrays)
+    arrays[change] = arrays[change][1:, ..., 1:] if arrays[change].ndim > 1 else arrays[change][1:]
+    with pytest.raises(ValueError, match="fit"):
+        kernel.launch(arrays, **case.options)
