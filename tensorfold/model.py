@@ -67,15 +67,13 @@ class Model:
         """Loads a checkpoint folder, or a hub id of which only the files that the text model needs are downloaded.
 
         draft: False leaves the drafter's tensors out; True demands them; None takes them if the config has them.
-        max_slots: sequences open at once, 1..16. max_context: positions a slot may reach,
-        by default what the config allows.
+        max_slots: sequences open at once, 1..16.
+        max_context: positions a slot may reach, by default what the config allows.
         backend: "ops", or None to choose. prefix_bytes: budget of kept prompt beginnings, 0 for none.
-        draft_policy: "measured" drafts as much as drafts pay, "fixed" always drafts max_drafts. progress:
-        a bar on stderr, by
-        default on a terminal.
-        Raises CheckpointError or ConfigError (ValueError) for a checkpoint that is not whole and exact,
-        ValueError or TypeError
-        for wrong arguments.
+        draft_policy: "measured" drafts as much as drafts pay, "fixed" always drafts max_drafts.
+        progress: a bar on stderr, by default on a terminal.
+        Raises CheckpointError or ConfigError (ValueError) for a checkpoint that is not whole and exact, ValueError or
+        TypeError for wrong arguments.
         """
         options = loading.Options.check(
             draft, max_slots, max_context, backend, prefix_bytes, snapshot_tokens, draft_policy,
@@ -142,8 +140,8 @@ class Model:
 
         prompt: str, ids, or a list of such. n: so many replies to each prompt with seeds drawn apart (a list out).
         Keywords: max_tokens, temperature (or temp), top_p, top_k, min_p, repetition_penalty, logit_bias, stop,
-        seed (a list for
-        several prompts), logprobs, draft, max_drafts, add_bos, parse_special, prompt_progress_callback(done, total).
+        seed (a list for several prompts), logprobs, draft, max_drafts, add_bos, parse_special,
+        prompt_progress_callback(done, total).
         Raises ValueError or TypeError before anything is computed, NumericError when logits are not finite.
         """
         requests, many = self._read(prompt, options, n)

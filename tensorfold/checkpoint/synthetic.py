@@ -16,9 +16,10 @@ from tensorfold.checkpoint.inventory import Tensors, TensorSpec, tensor_groups
 from tensorfold.checkpoint.layout import INDEX_FILE, SINGLE_FILE
 from tensorfold.checkpoint.random_weights import RandomWeights
 from tensorfold.checkpoint.synthetic_config import flat_config, hf_config
-from tensorfold.checkpoint.synthetic_tokenizer import compressed_vocab_size, train_tokenizer, write_tokenizer
+from tensorfold.checkpoint.synthetic_tokenizer import train_tokenizer, write_tokenizer
 from tensorfold.config import FLAT_FILE, HF_FILE, ModelConfig
 from tensorfold.network.engram_hash import engram_primes
+from tensorfold.text.token_map import compressed_ids
 
 __all__ = ["write", "write_shard"]
 
@@ -94,7 +95,7 @@ def _fill_engram(flat: dict[str, Any], tokenizer: Tokenizer) -> None:
     orders = flat["engram_max_ngram_size"] - 1
     primes = engram_primes(layers, orders, flat["engram_n_heads"], flat["engram_vocab_size"])
     flat["engram_num_embeddings"] = [int(rows) for rows in primes.reshape(layers, -1).sum(axis=1)]
-    flat["engram_compressed_vocab_size"] = compressed_vocab_size(tokenizer)
+    flat["engram_compressed_vocab_size"] = 1 + max(compressed_ids(tokenizer, tokenizer.get_vocab_size()))
 
 
 def _add_image_router(groups: dict[str, Tensors], c: ModelConfig) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 
 def _mark(name: str) -> str:
@@ -68,18 +68,3 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer, context: int) -> None:
         "model_max_length": context,
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")
-
-
-def compressed_vocab_size(tokenizer: Tokenizer) -> int:
-    """How many ids the Engram token map leaves (the model's specification, section 4)."""
-    stand_in = "\ue000"
-    normalizer = normalizers.Sequence(
-        [normalizers.NFKC(), normalizers.NFD(), normalizers.StripAccents(), normalizers.Lowercase(),
-         normalizers.Replace(Regex(r"[ \t\r\n]+"), " "), normalizers.Replace(Regex(r"^ $"), stand_in),
-         normalizers.Strip(), normalizers.Replace(stand_in, " ")]
-    )  # fmt: skip
-    keys = set()
-    for i in range(tokenizer.get_vocab_size()):
-        text = tokenizer.decode([i], skip_special_tokens=False)
-        keys.add(tokenizer.id_to_token(i) if "\ufffd" in text else normalizer.normalize_str(text) or text)
-    return len(keys)

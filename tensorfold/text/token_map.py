@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from tokenizers import Regex, normalizers
+from tokenizers import Tokenizer as RawTokenizer
 
 from tensorfold.text.bytelevel import ByteLevelBackend
 
@@ -31,6 +32,20 @@ def engram_token_map(tokenizer: Tokenizer, config: ModelConfig) -> np.ndarray:
         )
     if not 0 <= pad < size:
         raise ValueError(f"engram_pad_token_id {pad} is not in {backend.path} (ids 0 to {size - 1})")
+    ids = compressed_ids(backend.raw, size)
+    out = np.full(config.vocab_size, ids[pad], np.int32)
+    out[:size] = ids
+    found = max(ids) + 1
+    if found != config.engram_compressed_vocab_size:
+        raise ValueError(
+            f"{backend.path} gives {found} compressed ids, but engram_compressed_vocab_size is "
+            f"{config.engram_compressed_vocab_size}: the tokenizer belongs to another model"
+        )
+    return out
+
+
+def compressed_ids(tokenizer: RawTokenizer, size: int) -> list[int]:
+    """The rule itself: ids 0..size-1 numbered by normalised text, in order of first appearance."""
     normalizer = normalizers.Sequence(
         [
             normalizers.NFKC(),
@@ -44,15 +59,9 @@ def engram_token_map(tokenizer: Tokenizer, config: ModelConfig) -> np.ndarray:
         ]
     )
     first_seen: dict[str, int] = {}
-    out = np.empty(config.vocab_size, np.int32)
+    out = []
     for i in range(size):
-        text = backend.raw.decode([i], skip_special_tokens=False)
-        key = backend.token(i) or "" if "\ufffd" in text else normalizer.normalize_str(text) or text
-        out[i] = first_seen.setdefault(key, len(first_seen))
-    out[size:] = out[pad]
-    if len(first_seen) != config.engram_compressed_vocab_size:
-        raise ValueError(
-            f"{backend.path} gives {len(first_seen)} compressed ids, but engram_compressed_vocab_size is "
-            f"{config.engram_compressed_vocab_size}: the tokenizer belongs to another model"
-        )
+        text = tokenizer.decode([i], skip_special_tokens=False)
+        key = tokenizer.id_to_token(i) or "" if "\ufffd" in text else normalizer.normalize_str(text) or text
+        out.append(first_seen.setdefault(key, len(first_seen)))
     return out
