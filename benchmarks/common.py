@@ -30,9 +30,23 @@ def arguments(doc: str, model: Path | None = TINY) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     if model is not None:
         parser.add_argument("--model", type=Path, default=model, help="checkpoint folder")
+        parser.add_argument("--device", choices=("cpu", "gpu"), help="default: this machine's own")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the receipt here")
     parser.add_argument("--quick", action="store_true", help="a few tokens only: shows that it runs, measures nothing")
     return parser
+
+
+def load(args: argparse.Namespace, **options: Any) -> Model:
+    """The model of --model on --device; a GPU runs the kernels, a CPU plain operations."""
+    import mlx.core as mx
+
+    import tensorfold
+
+    if args.device == "cpu":
+        mx.set_default_device(mx.cpu)
+    elif args.device == "gpu":
+        options["backend"] = "metal" if mx.metal.is_available() else "cuda"
+    return tensorfold.Model.load(args.model, **options)
 
 
 def numbers(text: str) -> list[int]:

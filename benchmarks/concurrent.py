@@ -27,7 +27,7 @@ def options(index: int, args: Any) -> dict[str, Any]:
 
 def load(args: Any, slots: int) -> tf.Model:
     draft = False if args.no_draft else None
-    return tf.Model.load(args.model, max_slots=slots, prefix_bytes=0, draft=draft, draft_policy=args.policy)
+    return common.load(args, max_slots=slots, prefix_bytes=0, draft=draft, draft_policy=args.policy)
 
 
 def together(model: tf.Model, texts: list[str], args: Any) -> dict[str, Any]:

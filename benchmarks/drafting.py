@@ -90,7 +90,7 @@ def main() -> int:
     results: dict[str, dict[str, Any]] = {}
     failed = []
     for policy in args.policies:
-        with tf.Model.load(args.model, draft=True, prefix_bytes=0, draft_policy=policy) as model:
+        with common.load(args, draft=True, prefix_bytes=0, draft_policy=policy) as model:
             for drafts in (0, args.max_drafts):  # kernels are compiled at their first use
                 reply(model, common.prompts(["code"])["code"][0], drafts, args)
             for domain, texts in common.prompts(args.domains, args.per_domain, args.quick).items():

@@ -12,6 +12,7 @@ import mlx.core as mx
 from benchmarks import expert_cases
 
 Arrays = list[mx.array]
+MOST_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Subject:
     `make(small)` draws one copy of the weights (small: for a smoke run), `nbytes` of which a launch reads, or
     `read(weights, rows)` where that grows with the rows;
     `inputs(weights, rows)` are the kernel's arrays for so many rows;
+    `products(weights)` counts the products of one row, where a row meets every weight;
     `rival(weights, rows)` gives MLX's input x [rows, K] and a function of x, or None where MLX has no such operation.
     """
 
@@ -32,6 +34,7 @@ class Subject:
     options: Mapping[str, Any] = field(default_factory=dict)
     nbytes: Callable[[Arrays], int] = lambda weights: sum(w.nbytes for w in weights)
     read: Callable[[Arrays, int], int] | None = None
+    products: Callable[[Arrays], int] | None = None
 
 
 def _codes(n: int, k: int) -> mx.array:
@@ -43,7 +46,7 @@ def _codes(n: int, k: int) -> mx.array:
 @cache
 def _x(rows: int, k: int) -> mx.array:
     """bfloat16 [rows, k]: the same first rows for every count."""
-    x = mx.contiguous(mx.random.normal((16, k), key=mx.random.key(k)).astype(mx.bfloat16)[:rows])
+    x = mx.contiguous(mx.random.normal((MOST_ROWS, k), key=mx.random.key(k)).astype(mx.bfloat16)[:rows])
     mx.eval(x)
     return x
 
@@ -86,7 +89,7 @@ def fp8(name: str, ns: Sequence[int], k: int, groups: int = 1) -> Subject:
 
         return _x(rows, weights[0].shape[1]), run
 
-    return Subject(name, kernel, make, inputs, rival)
+    return Subject(name, kernel, make, inputs, rival, products=lambda weights: sum(w.size for w in weights[0::2]))
 
 
 def dense(name: str, n: int, k: int) -> Subject:
@@ -101,7 +104,8 @@ def dense(name: str, n: int, k: int) -> Subject:
     def inputs(weights: Arrays, rows: int) -> Arrays:
         return [*weights, _x(rows, weights[0].shape[1])]
 
-    return Subject(name, "matvec_bf16", make, inputs, rival, {"out": "float32"})
+    products = {"products": lambda weights: weights[0].size}
+    return Subject(name, "matvec_bf16", make, inputs, rival, {"out": "float32"}, **products)
 
 
 SUBJECTS = [

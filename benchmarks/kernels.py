@@ -2,7 +2,9 @@
 
 Each number is a median over runs of a compiled graph whose launches wait for one another; weights rotate through more
 than the caches hold. Ours wait through an input that is not read; MLX's through a small addition to x, whose own chain
-is measured and taken off. The copy is element-wise launches over 1 GiB, both directions counted. See `kernel_cases.py`.
+is measured and taken off. The copy is element-wise launches over 1 GiB, both directions counted; the FMA rate is eight
+chains a thread in registers; a bare launch is the same chain of launches that do nothing; "gpu us" is the kernel alone,
+by torch's profiler where torch is installed. See `kernel_cases.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable
 from functools import reduce
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import mlx.core as mx
 
+from benchmarks.chart import line_chart
 from benchmarks.common import ROOT, numbers, platform_facts
 from benchmarks.kernel_cases import SUBJECTS, Arrays, Subject
 from tensorfold.kernels import Kernel, get
@@ -67,6 +71,39 @@ class Bench:
 
         return 2 * z.nbytes * count / min(seconds(run, 3) for _ in range(3))
 
+    def small_kernel(self, name: str, body: str) -> Callable[..., mx.array]:
+        """y float32 of `threads` from x float32 [8], by a few lines that Metal and CUDA both take."""
+        make = mx.fast.cuda_kernel if self.backend == "cuda" else mx.fast.metal_kernel
+        index = "blockIdx.x * blockDim.x + threadIdx.x" if self.backend == "cuda" else "thread_position_in_grid.x"
+        built = make(name=name, input_names=["x"], output_names=["y"], source=f"unsigned i = {index};\n{body}")
+
+        def run(x: mx.array, threads: int) -> mx.array:
+            return built(
+                inputs=[x], template=[], grid=(threads, 1, 1), threadgroup=(min(threads, 256), 1, 1),
+                output_shapes=[(threads,)], output_dtypes=[mx.float32],
+            )[0]  # fmt: skip
+
+        return run
+
+    def fma_rate(self) -> float | None:
+        """Fused multiply-adds a second: eight chains a thread, nothing loaded in between."""
+        if self.backend == "host":
+            return None
+        turns, threads, x = 4096, 1 << 20, mx.full((8,), 0.5)
+        chains = "\n".join(f"a{j} = fma(a{j}, m, a{j});" for j in range(8))
+        body = "float m = x[1];\n" + "\n".join(f"float a{j} = x[{j}] + float(i);" for j in range(8))
+        body += f"\nfor (int t = 0; t < {turns}; t++) {{\n{chains}\n}}\ny[i] = a0 + a1 + a2 + a3 + a4 + a5 + a6 + a7;"
+        kernel = self.small_kernel("bench_fma", body)
+        return 8 * turns * threads / seconds(lambda: kernel(x, threads), 5)
+
+    def bare_launch(self) -> float | None:
+        """Seconds a launch of a chain of 64 that do next to nothing."""
+        if self.backend == "host":
+            return None
+        kernel = self.small_kernel("bench_bare", "y[i] = x[i];")
+        x = mx.zeros((32,))
+        return seconds(self._compiled(lambda: reduce(lambda y, _: kernel(y, 32), range(64), x)), self.repeats) / 64
+
     def chain(self, copies: int) -> int:
         """Launches in a graph: every copy equally often."""
         return max(self.most // copies, 1) * copies
@@ -89,8 +126,8 @@ class Bench:
             output_shapes=list(plan.shapes), output_dtypes=list(plan.dtypes),
         )[0]  # fmt: skip
 
-    def ours(self, subject: Subject, copies: list[Arrays], rows: int) -> tuple[float, bool]:
-        """Seconds a launch, and whether the first row has the bits it has alone."""
+    def ours(self, subject: Subject, copies: list[Arrays], rows: int) -> tuple[float, float | None, bool]:
+        """Seconds a launch, seconds of it on the GPU, and whether the first row has the bits it has alone."""
         kernel, count = get(subject.kernel), self.chain(len(copies))
         ready = [subject.inputs(weights, rows) for weights in copies]
         mx.eval(ready)
@@ -104,7 +141,20 @@ class Bench:
         # inputs draw the same first rows for every count
         whole, alone = (self.launch(kernel, a, subject.options, None) for a in (ready[0], subject.inputs(copies[0], 1)))
         equal = bool(mx.array_equal(whole[: len(whole) // rows], alone).item())
-        return seconds(self._compiled(run), self.repeats) / count, equal
+        graph = self._compiled(run)
+        return seconds(graph, self.repeats) / count, self.on_gpu(graph, kernel.name), equal
+
+    def on_gpu(self, graph: Callable[[], Any], name: str) -> float | None:
+        """Median seconds that the kernel ran, by torch's profiler; None where torch is not there."""
+        if self.backend != "cuda" or find_spec("torch") is None:
+            return None
+        from torch.profiler import ProfilerActivity, profile
+
+        with profile(activities=[ProfilerActivity.CUDA]) as trace:
+            mx.eval(graph())
+            mx.synchronize()
+        ran = [e.time_range.elapsed_us() for e in trace.events() if f"bench_{name}" in e.name]
+        return median(ran) / 1e6 if ran else None
 
     def theirs(self, subject: Subject, copies: list[Arrays], rows: int) -> float | None:
         """Seconds of MLX's operation a launch, the links of the chain taken off."""
@@ -124,7 +174,7 @@ class Bench:
         whole, links = (self._compiled(lambda products=p: run(products)) for p in (True, False))
         return max(seconds(whole, self.repeats) - seconds(links, self.repeats), 0.0) / count
 
-    def measure(self, subject: Subject, rows_list: list[int], copy: float) -> list[dict[str, Any]]:
+    def measure(self, subject: Subject, rows_list: list[int], copy: float, fma: float | None) -> list[dict[str, Any]]:
         """All row counts of a subject; what fails becomes a line of its own."""
         copies = [subject.make(self.quick)]
         nbytes, found = subject.nbytes(copies[0]), []
@@ -134,9 +184,13 @@ class Bench:
             nbytes = subject.read(copies[0], rows) if subject.read else nbytes
             line: dict[str, Any] = {"subject": subject.name, "kernel": subject.kernel, "rows": rows, "bytes": nbytes}
             try:
-                took, equal = self.ours(subject, copies, rows)
+                took, ran, equal = self.ours(subject, copies, rows)
                 speed = nbytes / took
                 line |= {"us": took * 1e6, "tb_s": speed / 1e12, "of_copy": speed / copy, "equal": equal}
+                if ran:
+                    line |= {"gpu_us": ran * 1e6, "gpu_of_copy": nbytes / ran / copy}
+                if fma and subject.products:
+                    line["of_fma"] = rows * subject.products(copies[0]) / (ran or took) / fma
                 rival = self.theirs(subject, copies, rows)
                 line |= {"mlx_us": rival and rival * 1e6, "mlx_over_ours": rival and rival / took}
             except Exception as error:
@@ -154,7 +208,10 @@ def failure(error: Exception) -> str:
 
 def row_text(line: dict[str, Any]) -> str:
     """A line of the markdown table."""
-    names = (("us", ".1f"), ("tb_s", ".2f"), ("of_copy", ".0%"), ("mlx_us", ".1f"), ("mlx_over_ours", ".2f"))
+    names = (
+        ("us", ".1f"), ("of_copy", ".0%"), ("gpu_us", ".1f"), ("gpu_of_copy", ".0%"), ("of_fma", ".0%"),
+        ("mlx_us", ".1f"), ("mlx_over_ours", ".2f"),
+    )  # fmt: skip
     cells = [format(line[n], f) if line.get(n) else "" for n, f in names]
     last = line.get("error") or ("yes" if line["equal"] else "NO")
     return f"| {line['subject']} | {line['rows']} | {line['bytes'] / 1e6:.1f} | " + " | ".join([*cells, last]) + " |"
@@ -164,7 +221,7 @@ def main() -> int:
     """Measure, print, write; 1 when a case failed or bits differ."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small shapes: shows that it runs, measures nothing")
-    parser.add_argument("--rows", type=numbers, default=[1, 2, 4, 6, 8, 16], help="row counts")
+    parser.add_argument("--rows", type=numbers, default=[1, 2, 4, 6, 8, 16, 64], help="row counts")
     parser.add_argument("--only", help="subjects whose name contains this")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results", help="folder of the two tables")
     args = parser.parse_args()
@@ -174,24 +231,41 @@ def main() -> int:
     except (BackendError, RuntimeError) as error:
         print(error, file=sys.stderr)
         return 2
-    copy = bench.copy()
-    head = "| product | rows | MB | us | TB/s | of copy | MLX us | MLX / ours | bits as alone |\n" + "|---" * 9 + "|"
-    print(f"{bench.backend}: copy {copy / 1e12:.2f} TB/s\n{head}", flush=True)
+    copy, fma, bare = bench.copy(), bench.fma_rate(), bench.bare_launch()
+    columns = "product rows MB us of_copy gpu_us gpu_of_copy of_FMA MLX_us MLX_/_ours bits_as_alone".split()
+    head = "| " + " | ".join(c.replace("_", " ") for c in columns) + " |\n" + "|---" * len(columns) + "|"
+    title = f"Matrix kernels, {bench.backend}{', smoke run' * bench.quick}; a copy runs at {copy / 1e12:.2f} TB/s"
+    if fma and bare:
+        title += f", {fma / 1e12:.1f}e12 FMA a second, a bare launch of a chain takes {bare * 1e6:.1f} us"
+    print(f"{title}\n{head}", flush=True)
     lines: list[dict[str, Any]] = []
     for subject in SUBJECTS:
         if args.only and args.only not in subject.name:
             continue
         try:
-            lines += bench.measure(subject, args.rows[:2] if bench.quick else args.rows, copy)
+            lines += bench.measure(subject, args.rows[:2] if bench.quick else args.rows, copy, fma)
         except Exception as error:
             lines.append({"subject": subject.name, "rows": 0, "bytes": 0, "error": failure(error)})
         mx.clear_cache()
-    facts = {"platform": platform_facts(), "backend": bench.backend, "quick": bench.quick, "copy_tb_s": copy / 1e12}
+    facts = {
+        "platform": platform_facts(),
+        "backend": bench.backend,
+        "quick": bench.quick,
+        "copy_tb_s": copy / 1e12,
+        "fma_s": fma,
+        "bare_s": bare,
+    }
     args.out.mkdir(parents=True, exist_ok=True)
     name = "kernels_quick" if bench.quick else "kernels"
-    title = f"Matrix kernels, {bench.backend}{', smoke run' * bench.quick}; a copy runs at {copy / 1e12:.2f} TB/s"
     (args.out / f"{name}.md").write_text("\n".join([title, "", head, *map(row_text, lines)]) + "\n", encoding="utf-8")
     (args.out / f"{name}.json").write_text(json.dumps({**facts, "lines": lines}, indent=1) + "\n", encoding="utf-8")
+    shares: dict[str, list[tuple[float, float]]] = {}
+    for one in lines:
+        if "of_copy" in one:
+            shares.setdefault(one["subject"], []).append((one["rows"], one["of_copy"]))
+    if shares:
+        chart = line_chart(title, "rows of a launch", "share of the copy bandwidth", shares)
+        (args.out / f"{name}.svg").write_text(chart, encoding="utf-8")
     return int(any("error" in line or not line["equal"] for line in lines))
 
 

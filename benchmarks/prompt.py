@@ -31,7 +31,7 @@ def reply(model: tf.Model, ids: list[int], args: Any) -> dict[str, Any]:
 
 def load(args: Any) -> tf.Model:
     """A model with warm kernels and nothing kept of the prompts: the warm-up's ids begin unlike them."""
-    model = tf.Model.load(args.model, max_slots=1, draft=False)
+    model = common.load(args, max_slots=1, draft=False)
     for more in ([], [6] * args.suffix):
         model.generate([5] * 70 + more, max_tokens=2)
     return model

@@ -170,7 +170,7 @@ def main() -> int:
     begun = time.monotonic()
     deadline = begun + args.minutes * 60 if args.minutes else float("inf")
     texts = [text for group in common.prompts(most=args.per_domain, shortest=args.quick).values() for text in group]
-    with tf.Model.load(args.model, max_slots=args.slots, prefix_bytes=2**20, draft_policy="fixed") as model:
+    with common.load(args, max_slots=args.slots, prefix_bytes=2**20, draft_policy="fixed") as model:
         soak = Soak(model, texts, args, deadline)
         soak.alone()
         alone_s = time.monotonic() - begun

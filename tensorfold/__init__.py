@@ -16,7 +16,9 @@ from tensorfold.description import Description, describe
 from tensorfold.engine.engine import CapacityError
 from tensorfold.engine.slot import NumericError, Stats, TokenLogprobs
 from tensorfold.handle import SlotHandle
+from tensorfold.memory import MemoryUse
 from tensorfold.model import Model
+from tensorfold.network.streaming import Streaming
 from tensorfold.results import Generation, Piece
 from tensorfold.scoring import Score
 from tensorfold.state.save import SaveError
@@ -31,6 +33,7 @@ __all__ = [
     "ConfigError",
     "Description",
     "Generation",
+    "MemoryUse",
     "Model",
     "ModelConfig",
     "NumericError",
@@ -39,6 +42,7 @@ __all__ = [
     "Score",
     "SlotHandle",
     "Stats",
+    "Streaming",
     "TokenLogprobs",
     "ToolCall",
     "batch_generate",

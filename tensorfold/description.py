@@ -13,11 +13,13 @@ from tensorfold.config import ModelConfig
 from tensorfold.state.caches import PAGE_TOKENS
 
 GIB = 2**30
+COPIED, MAPPED, DISK = "copied", "mapped", "disk"
+_TABLES, ROUTED = "Engram tables", "routed experts"
 SIZES = (16, 32, 64, 96, 128, 192, 256, 384, 512)  # GiB
 _USABLE = 0.75  # share of a machine's memory that is counted on; the rest is for the system and for work in progress
 _DTYPES = {"F8_E4M3": "FP8 codes", "I8": "FP4 codes", "F8_E8M0": "block scales", "BF16": "bfloat16", "F32": "float32"}
 _PARTS = (
-    (".engram.embed.", "Engram tables"), (".engram.", "Engram projections"), (".ffn.experts.", "routed experts"),
+    (".engram.embed.", _TABLES), (".engram.", "Engram projections"), (".ffn.experts.", ROUTED),
     (".ffn.shared_experts.", "shared experts"), (".ffn.gate.", "routers"), (".compressor.", "compressors"),
     (".indexer.", "indexers"), (".attn.", "attention"), (".hc_", "hyper-connections"),
 )  # fmt: skip
@@ -25,13 +27,14 @@ _PARTS = (
 
 @dataclass(frozen=True)
 class Kind:
-    """Tensors of one kind. nbytes: as stored. held: "memory" (copied,
-    or aliased on Metal where the file allows) or "mapped"."""
+    """Tensors of one kind. nbytes: as stored. held: "copied" out of the file, "mapped" (used where they lie in it,
+    which makes them resident) or "disk" (rows are read as tokens ask). why: the reason, in words."""
 
     name: str
     tensors: int
     nbytes: int
-    held: str
+    held: str = ""
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Description:
     """A checkpoint at a glance; `str()` of it is a table.
 
     config: with `config.roles`, a line a layer. parts, formats: its text tensors by what they do and by how they are
-    stored.
+    stored; how a part is held is what this device and the file allow, and a backend may copy more.
     slot_bytes: caches of an open slot before its first token. page_bytes: caches of each further 128 tokens of it.
     """
 
@@ -53,29 +56,62 @@ class Description:
 
     @property
     def resident_bytes(self) -> int:
-        """Weights that are held in memory."""
-        return sum(kind.nbytes for kind in self.parts if kind.held == "memory")
+        """Weights that are in memory, copied or mapped."""
+        return self.copied_bytes + self.mapped_bytes
+
+    @property
+    def copied_bytes(self) -> int:
+        """Weights that are copied out of the file."""
+        return self._held(COPIED)
 
     @property
     def mapped_bytes(self) -> int:
-        """Weights that stay in the file: rows are read from the mapping when a token asks for them."""
-        return sum(kind.nbytes for kind in self.parts if kind.held == "mapped")
+        """Weights that can be used where they lie in the mapped file."""
+        return self._held(MAPPED)
+
+    @property
+    def disk_bytes(self) -> int:
+        """Weights that stay in the file: rows are read when a token asks for them."""
+        return self._held(DISK)
+
+    @property
+    def routed_bytes(self) -> int:
+        """Routed experts of the target's layers, which can be streamed."""
+        return sum(kind.nbytes for kind in self.parts if kind.name == ROUTED)
+
+    @property
+    def routed_experts(self) -> int:
+        """How many there are in all layers."""
+        return self.config.num_hidden_layers * self.config.n_routed_experts
+
+    @property
+    def expert_bytes(self) -> int:
+        """One routed expert as stored."""
+        return self.routed_bytes // self.routed_experts
+
+    @property
+    def bytes_per_1k_tokens(self) -> int:
+        """Caches of 1000 tokens of context."""
+        return 1000 * self.page_bytes // PAGE_TOKENS
+
+    def _held(self, how: str) -> int:
+        return sum(kind.nbytes for kind in self.parts if kind.held == how)
 
     def needs(self, tokens: int, slots: int = 1) -> int:
         """Bytes for the weights and for `slots` slots that hold `tokens` tokens in all."""
-        pages = -(-tokens // PAGE_TOKENS) + slots - 1  # each slot may leave a page unfilled
-        return self.resident_bytes + slots * self.slot_bytes + pages * self.page_bytes
+        pages = -(-tokens // PAGE_TOKENS) + slots  # each slot may leave a page unfilled, and one is nobody's
+        return self.resident_bytes + (slots + 1) * self.slot_bytes + pages * self.page_bytes
 
     def tokens_in(self, nbytes: int, slots: int = 1) -> int:
         """Tokens that fit into `nbytes` beside the weights, over all slots; 0 if not even the weights fit."""
-        room = nbytes - self.resident_bytes - slots * self.slot_bytes
+        room = nbytes - self.resident_bytes - (slots + 1) * self.slot_bytes
         if room < 0:
             return 0
-        pages = room // self.page_bytes - (slots - 1) if self.page_bytes else self.config.max_position_embeddings
+        pages = room // self.page_bytes - slots if self.page_bytes else self.config.max_position_embeddings
         return max(0, min(pages * PAGE_TOKENS, slots * self.config.max_position_embeddings))
 
     def __str__(self) -> str:
-        c, total = self.config, self.resident_bytes + self.mapped_bytes
+        c, total = self.config, self.resident_bytes + self.disk_bytes
         experts = f"{c.n_routed_experts} experts, top {c.num_experts_per_tok}, {c.n_shared_experts} shared"
         drafter = f"drafter of {c.num_nextn_predict_layers} stages" if self.drafter else "no drafter"
         lines = [
@@ -83,25 +119,30 @@ class Description:
             f"{c.num_hidden_layers} layers of width {c.hidden_size}, vocabulary {c.vocab_size}, {experts}, {drafter}, "
             f"context {c.max_position_embeddings}",
             "", "Layers and roles", str(c.roles),
-            "", "Tensors by part", _table(self.parts),
-            "", "Tensors by format", _table(self.formats, held=False),
-            "", f"{_size(total)} in all: {_size(self.resident_bytes)} in memory, {_size(self.mapped_bytes)} mapped "
-            "(rows are read from the file as tokens ask), nothing streamed",
-            f"Caches: {_size(self.slot_bytes)} a slot and {_size(self.page_bytes)} for each {PAGE_TOKENS} tokens",
+            "", "Tensors by part", table(self.parts),
+            "", "Tensors by format", table(self.formats),
+            "", f"{size(total)} in all: {size(self.copied_bytes)} copied into memory, {size(self.mapped_bytes)} "
+            f"mapped, {size(self.disk_bytes)} on disk; {size(self.routed_bytes)} can be streamed, "
+            f"{size(self.expert_bytes)} an expert",
+            f"Caches: {size(self.slot_bytes)} a slot and {size(self.page_bytes)} for each {PAGE_TOKENS} tokens "
+            f"({size(self.bytes_per_1k_tokens)} per 1000)",
             "", f"Memory, of which {_USABLE:.0%} is counted on", *self._fits(),
         ]  # fmt: skip
         return "\n".join(lines)
 
     def _fits(self) -> list[str]:
         lines = []
-        for size in SIZES:
-            usable = int(size * GIB * _USABLE)
+        for gib in SIZES:
+            usable = int(gib * GIB * _USABLE)
             tokens = self.tokens_in(usable)
             if tokens:
                 rest = f"fits, {tokens} tokens in one slot, {self.tokens_in(usable, 16)} in 16 slots"
             else:
-                rest = f"too small by {_size(self.needs(PAGE_TOKENS) - usable)}"
-            lines.append(f"{size:>6} GiB  {rest}")
+                rest = f"too small by {size(self.needs(PAGE_TOKENS) - usable)}"
+                room = (usable - self.needs(PAGE_TOKENS) + self.routed_bytes) // self.expert_bytes
+                if room > 0:
+                    rest += f'; experts="streamed" has room for {room} of {self.routed_experts}'
+            lines.append(f"{gib:>6} GiB  {rest}")
         return lines
 
 
@@ -117,11 +158,18 @@ def describe(path: str | Path) -> Description:
 def describe_open(checkpoint: Checkpoint) -> Description:
     """The same of a checkpoint that is open already."""
     config, drafter = checkpoint.config, checkpoint.has_drafter
-    sizes = {name: checkpoint.nbytes(name) for name in checkpoint.names}
     stored = expected_tensors(config, drafter)
-    parts = _kinds(((_part(name), size) for name, size in sizes.items()), mapped="Engram tables")
-    formats = _kinds((_DTYPES[stored[name].dtype], size) for name, size in sizes.items())
-    return Description(checkpoint.path, config, drafter, parts, formats, *_caches(config, drafter))
+    parts = kinds((*place(name, checkpoint.why_copied(name)), checkpoint.nbytes(name)) for name in checkpoint.names)
+    formats = kinds((_DTYPES[stored[name].dtype], "", "", checkpoint.nbytes(name)) for name in checkpoint.names)
+    return Description(checkpoint.path, config, drafter, parts, formats, *cache_sizes(config, drafter))
+
+
+def place(name: str, why_copied: str | None) -> tuple[str, str, str]:
+    """Part of the model, how it is held, and why."""
+    part = _part(name)
+    if part == _TABLES:
+        return part, DISK, "rows are read as tokens ask"
+    return (part, MAPPED, "used where it lies in the file") if why_copied is None else (part, COPIED, why_copied)
 
 
 def _part(name: str) -> str:
@@ -132,16 +180,17 @@ def _part(name: str) -> str:
     return next((part for mark, part in _PARTS if mark in name), "norms")
 
 
-def _kinds(items: Iterable[tuple[str, int]], mapped: str = "") -> tuple[Kind, ...]:
-    found: dict[str, list[int]] = {}
-    for name, size in items:
-        found.setdefault(name, []).append(size)
-    kinds = [Kind(n, len(sizes), sum(sizes), "mapped" if n == mapped else "memory") for n, sizes in found.items()]
-    return tuple(sorted(kinds, key=lambda kind: -kind.nbytes))
+def kinds(items: Iterable[tuple[str, str, str, int]]) -> tuple[Kind, ...]:
+    """Sums tensors, each with name of its kind, held, why and bytes; the largest kind first."""
+    found: dict[tuple[str, str, str], list[int]] = {}
+    for *kind, nbytes in items:
+        found.setdefault((kind[0], kind[1], kind[2]), []).append(nbytes)
+    made = [Kind(name, len(sizes), sum(sizes), held, why) for (name, held, why), sizes in found.items()]
+    return tuple(sorted(made, key=lambda kind: -kind.nbytes))
 
 
-def _caches(c: ModelConfig, drafter: bool) -> tuple[int, int]:
-    """Bytes of a slot's rings and open pairs, and of a page."""
+def cache_sizes(c: ModelConfig, drafter: bool) -> tuple[int, int]:
+    """Bytes of a slot's rings and open pairs, and of a page of 128 tokens, from the config alone."""
     rings = c.num_hidden_layers + (c.num_nextn_predict_layers if drafter else 0)
     ratios = [role.ratio for role in c.roles if role.owns_kv]
     slot = rings * c.sliding_window * RowKind.WINDOW.row_bytes(c.head_dim) + sum(
@@ -151,14 +200,17 @@ def _caches(c: ModelConfig, drafter: bool) -> tuple[int, int]:
     return slot, sum(PAGE_TOKENS // ratio * row for ratio in ratios)
 
 
-def _table(kinds: Sequence[Kind], held: bool = True) -> str:
-    width = max(len(kind.name) for kind in kinds)
+def table(rows: Sequence[Kind]) -> str:
+    """A line a kind: name, tensors, size, how it is held and why."""
+    width = max((len(kind.name) for kind in rows), default=0)
     return "\n".join(
-        f"{k.name:<{width}}  {k.tensors:>7}  {_size(k.nbytes):>10}{'  ' + k.held if held else ''}" for k in kinds
+        f"{k.name:<{width}}  {k.tensors:>7}  {size(k.nbytes):>10}  {k.held}{': ' + k.why if k.why else ''}".rstrip()
+        for k in rows
     )
 
 
-def _size(nbytes: int) -> str:
+def size(nbytes: int) -> str:
+    """Bytes in words, binary units."""
     for unit, scale in (("GiB", GIB), ("MiB", 2**20), ("KiB", 2**10)):
         if abs(nbytes) >= scale:
             return f"{nbytes / scale:.2f} {unit}"

@@ -3,6 +3,8 @@ runs on the model's own thread."""
 
 from __future__ import annotations
 
+import warnings
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,21 +12,23 @@ from typing import Any
 import mlx.core as mx
 from tqdm import tqdm
 
-from tensorfold.backend.ops import OpsBackend, rows_are_independent
-from tensorfold.checkpoint.reader import Checkpoint
+from tensorfold.backend.choice import BACKENDS, make_backend
+from tensorfold.backend.kernels import KernelBackend, row_dependent_operations
+from tensorfold.checkpoint.reader import MAPPED, Checkpoint
 from tensorfold.config import ModelConfig
 from tensorfold.description import describe_open
 from tensorfold.engine.engine import Engine
 from tensorfold.engine.lanes import ROWS, Lanes
-from tensorfold.memory import check_memory
+from tensorfold.memory import ENGRAM, EXPERTS, MemoryUse, memory_use, plan
 from tensorfold.network.dspark import Drafter
 from tensorfold.network.engram import EngramTables
 from tensorfold.network.forward import Network
+from tensorfold.network.streaming import ExpertPool, Streaming
 from tensorfold.state.caches import Caches
 from tensorfold.text.token_map import engram_token_map
 from tensorfold.text.tokenizer import Tokenizer
+from tensorfold.wired import WIRED
 
-BACKENDS = ("ops",)
 PROMPT_CHUNK = 64
 
 
@@ -35,16 +39,19 @@ class Options:
     draft: bool | None
     max_slots: int
     max_context: int | None
-    backend: str
+    backend: str | None
     prefix_bytes: int
     snapshot_tokens: int
     fixed_drafts: bool
+    engram: str
+    experts: str
+    expert_bytes: int | None
     progress: bool
 
     @staticmethod
     def check(
         draft: Any, max_slots: Any, max_context: Any, backend: Any, prefix_bytes: Any, snapshot_tokens: Any,
-        draft_policy: Any, progress: Any,
+        draft_policy: Any, engram: Any, experts: Any, expert_bytes: Any, progress: Any,
     ) -> Options:  # fmt: skip
         """Raises TypeError or ValueError naming the argument."""
         if draft is not None and not isinstance(draft, bool):
@@ -53,6 +60,8 @@ class Options:
         limits["snapshot_tokens"] = (snapshot_tokens, 1, None)
         if max_context is not None:
             limits["max_context"] = (max_context, 1, None)
+        if expert_bytes is not None:
+            limits["expert_bytes"] = (expert_bytes, 1, None)
         for name, (value, low, high) in limits.items():
             if isinstance(value, bool) or not isinstance(value, int):
                 raise TypeError(f"{name}={value!r} must be an integer")
@@ -62,14 +71,23 @@ class Options:
             raise ValueError(f"backend={backend!r} is not one of {', '.join(BACKENDS)}")
         if draft_policy not in ("measured", "fixed"):
             raise ValueError(f'draft_policy={draft_policy!r} must be "measured" or "fixed"')
+        if engram not in ENGRAM:
+            raise ValueError(f"engram={engram!r} is not one of {', '.join(ENGRAM)}")
+        if experts not in EXPERTS:
+            raise ValueError(f"experts={experts!r} is not one of {', '.join(EXPERTS)}")
+        if experts == "mapped" and expert_bytes is not None:
+            raise ValueError(f'expert_bytes={expert_bytes} is for streamed experts, and experts="mapped" has none')
         return Options(
             draft,
             max_slots,
             max_context,
-            backend or "ops",
+            backend,
             prefix_bytes,
             snapshot_tokens,
             draft_policy == "fixed",
+            engram,
+            experts,
+            expert_bytes,
             bool(progress),
         )
 
@@ -83,23 +101,32 @@ class Parts:
     tokenizer: Tokenizer
     engine: Engine
     identity: str
+    engram: EngramTables
+    pool: ExpertPool | None
+    undo: ExitStack
+
+    def memory(self) -> MemoryUse:
+        """What the model holds now."""
+        return memory_use(self.checkpoint, self.engine, self.engram, self.pool)
+
+    def streaming(self) -> Streaming | None:
+        """What streaming did, or None where all experts are in memory."""
+        return None if self.pool is None else self.pool.stats
 
     def close(self) -> None:
-        """Lets the mapping go; the arrays go with their last reference."""
-        self.checkpoint.close()
+        """Lets files and mapping go; the arrays go with their last reference."""
+        self.undo.close()
 
 
 def load(folder: Path, options: Options) -> Parts:
     """Everything verified first, then weights layer by layer."""
-    checkpoint = Checkpoint.open(folder, drafter=options.draft is not False)
-    try:
-        return _load(checkpoint, options)
-    except BaseException:
-        checkpoint.close()
-        raise
+    with ExitStack() as undo:
+        checkpoint = Checkpoint.open(folder, drafter=options.draft is not False)
+        undo.callback(checkpoint.close)
+        return _load(checkpoint, options, undo)
 
 
-def _load(checkpoint: Checkpoint, options: Options) -> Parts:
+def _load(checkpoint: Checkpoint, options: Options, undo: ExitStack) -> Parts:
     config = checkpoint.config
     if options.draft and not checkpoint.has_drafter:
         raise ValueError(f"draft=True, but {checkpoint.path} has no drafter (num_nextn_predict_layers is 0)")
@@ -108,20 +135,51 @@ def _load(checkpoint: Checkpoint, options: Options) -> Parts:
             f"max_context={options.max_context} is more than the {config.max_position_embeddings} positions "
             "the model has"
         )
-    check_memory(describe_open(checkpoint), options.max_context)
+    wanted = options.max_slots, options.max_context, options.engram, options.experts, options.expert_bytes
+    planned = plan(describe_open(checkpoint), *wanted)
+    undo.callback(WIRED.release, WIRED.hold(planned.wired))
     tokenizer = Tokenizer.from_folder(checkpoint.path, config)
     token_map = engram_token_map(tokenizer, config) if config.engram_layer_ids else None
-    engram = EngramTables(checkpoint, config, token_map)
-    backend = OpsBackend(config, by_row=not rows_are_independent(config))
+    engram = EngramTables(checkpoint, config, token_map, in_memory=planned.engram == "ram")
+    undo.callback(engram.close)
+    backend = make_backend(options.backend, config)
+    pool = ExpertPool(backend, checkpoint, planned.expert_slots) if planned.experts == "streamed" else None
+    if pool is not None:
+        undo.callback(pool.close)
     stages = config.num_nextn_predict_layers if checkpoint.has_drafter else 0
     with tqdm(
         total=config.num_hidden_layers + stages, unit="layer", desc="loading", disable=not options.progress
     ) as bar:
-        network = Network(checkpoint, config, backend, lambda: bar.update())
-        drafter = Drafter(checkpoint, config, backend, network, lambda: bar.update()) if stages else None
+
+        def loaded() -> None:
+            checkpoint.check()  # a shard that changes while it is read would give a mixture
+            bar.update()
+
+        network = Network(checkpoint, config, backend, loaded, pool)
+        drafter = Drafter(checkpoint, config, backend, network, loaded) if stages else None
+    checkpoint.check()
     mx.clear_cache()
+    if isinstance(backend, KernelBackend):
+        keep_rows_apart(backend, network, engram)
+    if pool is not None:
+        pool.forget_stats()
     caches = Caches(config, options.max_slots, 1, stages)
-    lanes = Lanes(network, drafter, caches, engram, PROMPT_CHUNK, options.fixed_drafts)
+    lanes = Lanes(network, drafter, caches, engram.gather, PROMPT_CHUNK, options.fixed_drafts)
+    if MAPPED in checkpoint.taken().values():
+        lanes.guard = checkpoint.check
     context = options.max_context or config.max_position_embeddings
     engine = Engine(lanes, tokenizer, context, options.prefix_bytes, options.snapshot_tokens)
-    return Parts(checkpoint, config, tokenizer, engine, checkpoint.identity)
+    return Parts(checkpoint, config, tokenizer, engine, checkpoint.identity, engram, pool, undo.pop_all())
+
+
+def keep_rows_apart(backend: KernelBackend, network: Network, engram: EngramTables) -> None:
+    """Where a launch of several rows does not give each its bits alone, every launch runs one row from here on."""
+    dependent = row_dependent_operations(network, engram.gather)
+    if dependent:
+        backend.by_row = True
+        warnings.warn(
+            f"on this device {', '.join(sorted(dependent))} gave rows of one launch other bits than the rows alone: "
+            "every launch runs one row, slower and right; please report it and what python -m tensorfold.receipt says",
+            RuntimeWarning,
+            stacklevel=2,
+        )

@@ -22,6 +22,8 @@ from tensorfold.engine.engine import CapacityError, Engine
 from tensorfold.engine.slot import Slot
 from tensorfold.engine.worker import Worker
 from tensorfold.handle import SlotHandle
+from tensorfold.memory import MemoryUse
+from tensorfold.network.streaming import Streaming
 from tensorfold.requests import Reader, Request, prompt_progress
 from tensorfold.results import Generation, Piece
 from tensorfold.scoring import Score, score
@@ -34,9 +36,8 @@ _open_models: weakref.WeakSet[Model] = weakref.WeakSet()
 class Model:
     """A DeepSeek-V4.1 text model with its caches and open slots.
 
-    Threads: every method may be called from any thread; one thread of the model's own runs all of its arrays,
-    so calls take
-    turns round by round, and `step` (as `generate` and `stream`) advances every open slot, whoever opened it.
+    Threads: every method may be called from any thread; one thread of the model's own runs all of its arrays, so calls
+    take turns round by round, and `step` (as `generate` and `stream`) advances every open slot, whoever opened it.
     """
 
     def __init__(self, worker: Worker, parts: loading.Parts):
@@ -62,6 +63,9 @@ class Model:
         prefix_bytes: int = 256 * 2**20,
         snapshot_tokens: int = 512,
         draft_policy: str = "measured",
+        engram: str = "auto",
+        experts: str = "auto",
+        expert_bytes: int | None = None,
         progress: bool | None = None,
     ) -> Model:
         """Loads a checkpoint folder, or a hub id of which only the files that the text model needs are downloaded.
@@ -71,13 +75,19 @@ class Model:
         max_context: positions a slot may reach, by default what the config allows.
         backend: "ops", or None to choose. prefix_bytes: budget of kept prompt beginnings, 0 for none.
         draft_policy: "measured" drafts as much as drafts pay, "fixed" always drafts max_drafts.
+        engram: "disk" reads the rows of the Engram tables from their files as tokens ask, "ram" copies the tables into
+        memory, "auto" does so where everything fits into half of it; the tokens are the same.
+        experts: "mapped" holds all routed experts in memory, used where they lie in the mapped file on Metal and copied
+        elsewhere; "streamed" holds those asked for last and reads others from the files; "auto" streams where weights
+        and a slot do not fit into the memory otherwise. The tokens are the same; the drafter's experts stay in memory.
+        expert_bytes: room for streamed experts, by default what the memory leaves.
         progress: a bar on stderr, by default on a terminal.
-        Raises CheckpointError or ConfigError (ValueError) for a checkpoint that is not whole and exact, ValueError or
-        TypeError for wrong arguments.
+        Raises CheckpointError or ConfigError (ValueError) for a checkpoint that is not whole and exact, CapacityError
+        (ValueError) naming what would fit, before anything is allocated, ValueError or TypeError for wrong arguments.
         """
         options = loading.Options.check(
-            draft, max_slots, max_context, backend, prefix_bytes, snapshot_tokens, draft_policy,
-            sys.stderr.isatty() if progress is None else progress,
+            draft, max_slots, max_context, backend, prefix_bytes, snapshot_tokens, draft_policy, engram, experts,
+            expert_bytes, sys.stderr.isatty() if progress is None else progress,
         )  # fmt: skip
         folder = resolve(path, drafter=options.draft is not False)
         worker = Worker("tensorfold")
@@ -111,11 +121,9 @@ class Model:
         self.close()
 
     def __repr__(self) -> str:
-        return (
-            "Model(closed)"
-            if self._closed
-            else f"Model({str(self._parts.checkpoint.path)!r}, {len(self._engine.slots)} slots open)"
-        )
+        if self._closed:
+            return "Model(closed)"
+        return f"Model({str(self._parts.checkpoint.path)!r}, {len(self._engine.slots)} slots open)"
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -132,6 +140,17 @@ class Model:
         """Positions that a slot may reach."""
         with self._running() as engine:
             return engine.max_context
+
+    def memory(self) -> MemoryUse:
+        """What the model holds now: weights mapped, copied (and why) and on disk, caches, kept beginnings."""
+        with self._running():
+            return self._worker.run(self._parts.memory)
+
+    @property
+    def streaming(self) -> Streaming | None:
+        """Hits, misses, bytes and seconds of streamed experts since the load; None where all experts are in memory."""
+        with self._running():
+            return self._worker.run(self._parts.streaming)
 
     # ---- generate
 
@@ -207,12 +226,10 @@ class Model:
     ) -> ChatReply:
         """Answers a conversation of OpenAI-style messages; needs the extra `chat`.
 
-        thinking: on unless False. reasoning_effort: 1..100, low, medium, high, max or none. Keywords:
-        tool_choice (auto, none,
-        required), response_format, continue_final_message, and those of `generate` but add_bos and parse_special;
-        a stop
-        string counts in the content alone, max_tokens is by default what a reply of this kind may need.
-        Raises ValueError or TypeError naming the message, ImportError without the extra.
+        thinking: on unless False. reasoning_effort: 1..100, low, medium, high, max or none.
+        Keywords: tool_choice (auto, none, required), response_format, continue_final_message, and those of `generate`
+        but add_bos and parse_special; a stop string counts in the content alone, max_tokens is by default what a reply
+        of this kind may need. Raises ValueError or TypeError naming the message, ImportError without the extra.
         """
         reply = None
         for piece in self.stream_chat(messages, tools, thinking=thinking, reasoning_effort=reasoning_effort, **options):
@@ -239,9 +256,9 @@ class Model:
     ) -> Score | list[Score]:
         """Log-probabilities of a continuation, or of each of a list of them, after one prompt.
 
-        prompt, continuation: str (the continuation without bos) or ids.
-        The values are those that `generate(logprobs=...)`
-        gives for the same tokens, bit for bit. Raises CapacityError when both do not fit or all slots are open.
+        prompt, continuation: str (the continuation without bos) or ids. The values are those that
+        `generate(logprobs=...)` gives for the same tokens, bit for bit.
+        Raises CapacityError when both do not fit or all slots are open.
         """
         return score(self, prompt, continuation, add_bos, parse_special)
 

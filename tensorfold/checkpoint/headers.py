@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tensorfold.checkpoint.errors import CheckpointError, show
+from tensorfold.checkpoint.files import Stamp
 
 LARGEST_HEADER = 100_000_000
 LARGEST_OFFSET = 2**63
@@ -36,13 +38,15 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class ShardHeader:
-    """A verified header: path, file size in bytes, where the payload starts, entries by name, sha256 of the header."""
+    """A verified header: path, file size in bytes, where the payload starts, entries by name, sha256 of the header,
+    and the stamp of the file it was read from."""
 
     path: Path
     size: int
     data_start: int
     entries: dict[str, Entry]
     digest: bytes
+    stamp: Stamp
 
 
 def read_header(path: Path) -> ShardHeader:
@@ -53,8 +57,9 @@ def read_header(path: Path) -> ShardHeader:
     info = path.stat()
     if not stat.S_ISREG(info.st_mode):
         raise CheckpointError(f"{path}: not a regular file")
-    size = info.st_size
     with path.open("rb") as file:
+        info = os.fstat(file.fileno())
+        size = info.st_size
         prefix = file.read(8)
         if len(prefix) < 8:
             raise CheckpointError(f"{path}: {size} bytes, too short for a safetensors header; incomplete download?")
@@ -65,7 +70,7 @@ def read_header(path: Path) -> ShardHeader:
     if len(raw) != length:
         raise CheckpointError(f"{path}: the header needs {8 + length} bytes, the file has {size}; incomplete download?")
     digest = hashlib.sha256(prefix + raw).digest()
-    return ShardHeader(path, size, 8 + length, _entries(path, raw, size), digest)
+    return ShardHeader(path, size, 8 + length, _entries(path, raw, size), digest, Stamp.of(info))
 
 
 def _entries(path: Path, raw: bytes, size: int) -> dict[str, Entry]:

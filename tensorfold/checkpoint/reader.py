@@ -6,7 +6,7 @@ Knows no network: it hands out tensors by name and never decodes FP8 or FP4.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import KeysView
+from collections.abc import KeysView, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import final
@@ -15,14 +15,20 @@ import mlx.core as mx
 import numpy as np
 
 from tensorfold.checkpoint.errors import CheckpointError
+from tensorfold.checkpoint.files import ShardFile
 from tensorfold.checkpoint.headers import Entry, ShardHeader, read_header
 from tensorfold.checkpoint.inventory import expected_tensors, is_drafter, is_skipped
 from tensorfold.checkpoint.layout import find_shards
-from tensorfold.checkpoint.mapping import Mapping, metal_wrap
+from tensorfold.checkpoint.mapping import RAW, Mapping, metal_wrap
+from tensorfold.checkpoint.pieces import Piece
+from tensorfold.checkpoint.table import Table
 from tensorfold.checkpoint.verify import check_index, check_tensors, merge
 from tensorfold.config import ModelConfig
 
 SAMPLE = 4096
+MAPPED = "mapped"
+STREAMED = "streamed: read as tokens are routed to it"
+ARRANGED = "read into memory, where the backend arranges it"
 
 
 @final
@@ -44,8 +50,10 @@ class Checkpoint:
         self._headers = headers
         used = {i for i, _ in entries.values()}
         wrap = metal_wrap()
+        self._files = {i: ShardFile(headers[i].path, headers[i].stamp) for i in sorted(used)}
         self._maps = {i: Mapping(h.path, h.size, wrap) for i, h in enumerate(headers) if i in used}
         self._identity: str | None = None
+        self._taken: dict[str, str] = {}
         self._closed = False
 
     @classmethod
@@ -85,13 +93,36 @@ class Checkpoint:
         return len(self._entries)
 
     def raw(self, name: str) -> np.ndarray:
-        """A read-only view of the mapping in the tensor's shape, never a copy.
+        """The tensor read from its file into memory of its own, read-only and aligned.
 
-        uint8 for F8_E4M3, F8_E8M0 and packed FP4 (two codes a byte), uint16 for BF16, float32 for F32. May be
-        unaligned in memory, which numpy handles. Raises KeyError for an unknown name, ValueError once closed.
+        uint8 for F8_E4M3, F8_E8M0 and packed FP4 (two codes a byte), uint16 for BF16, float32 for F32. Raises KeyError
+        for an unknown name, ValueError once closed, CheckpointError if the file was cut, changed or cannot be read.
         """
         mapping, entry = self._at(name)
+        self._taken.setdefault(name, mapping.why_copied(entry) or ARRANGED)
+        return self._read(name, entry)
+
+    def view(self, name: str) -> np.ndarray:
+        """The same as a view of the mapping, never a copy and perhaps unaligned.
+
+        Whoever reads it when the file has been cut meanwhile ends the process: `raw` and `table` do not.
+        """
+        mapping, entry = self._at(name)
+        self._file(name).check()
         return mapping.raw(entry)
+
+    def table(self, name: str) -> Table:
+        """The tensor as rows that are read from its file one by one; ValueError unless it is a table of bytes."""
+        _, entry = self._at(name)
+        return Table(self._file(name), name, entry)
+
+    def piece(self, name: str) -> Piece:
+        """Where the tensor's bytes lie, to be read as they are needed; ValueError unless it is one of bytes."""
+        mapping, entry = self._at(name)
+        if RAW[entry.dtype] is not np.uint8:
+            raise ValueError(f"{name}: {entry.dtype} is not stored as bytes")
+        self._taken[name] = STREAMED
+        return Piece(self._file(name), name, entry.start, entry.shape)
 
     def array(self, name: str) -> mx.array:
         """The tensor as uint8, bfloat16 or float32, evaluated; no copy on Metal where offset and place allow.
@@ -99,7 +130,43 @@ class Checkpoint:
         Raises KeyError for an unknown name, ValueError once closed or where the tensor is too long for MLX.
         """
         mapping, entry = self._at(name)
-        return mapping.array(entry)
+        self._file(name).check()
+        why = mapping.why_copied(entry)
+        array = mapping.array(entry, lambda entry: self._read(name, entry))
+        self._taken[name] = MAPPED if why is None else why
+        return array
+
+    def alignment(self, name: str) -> int:
+        """The largest power of two, 16 at most, that divides the address of `array(name)`."""
+        mapping, entry = self._at(name)
+        return mapping.alignment(entry)
+
+    def mapped(self, names: Sequence[str]) -> tuple[mx.array, list[int]] | None:
+        """A whole shard as uint8 rows without a copy, and each tensor's byte offset in it; None where the tensors lie
+        in several shards or the shard cannot be used where it is."""
+        found = [self._at(name) for name in names]
+        mapping = found[0][0]
+        if any(m is not mapping for m, _ in found):
+            return None
+        self._file(names[0]).check()
+        rows = mapping.rows(max(entry.end for _, entry in found))
+        self._taken.update({} if rows is None else dict.fromkeys(names, MAPPED))
+        return None if rows is None else (rows, [entry.start for _, entry in found])
+
+    def why_copied(self, name: str) -> str | None:
+        """Why `array(name)` copies; None where it is used as it lies in the mapping."""
+        mapping, entry = self._at(name)
+        return mapping.why_copied(entry)
+
+    def taken(self) -> dict[str, str]:
+        """How each tensor that was asked for came: "mapped", why it was copied, or STREAMED for a `piece`. Rows of a
+        `table` are not among."""
+        return dict(self._taken)
+
+    def check(self) -> None:
+        """Raises CheckpointError if a shard was cut, written to or replaced in place since its header was verified."""
+        for file in self._files.values():
+            file.check()
 
     def nbytes(self, name: str) -> int:
         """Bytes of one tensor in the file."""
@@ -117,7 +184,7 @@ class Checkpoint:
             for i in sorted(self._maps):
                 header = self._headers[i]
                 digest.update(header.digest + header.size.to_bytes(8, "little"))
-                digest.update(_sample(header))
+                digest.update(_sample(header, self._files[i]))
             self._identity = digest.hexdigest()
         return self._identity
 
@@ -126,6 +193,8 @@ class Checkpoint:
         self._closed = True
         for mapping in self._maps.values():
             mapping.close()
+        for file in self._files.values():
+            file.close()
 
     def __enter__(self) -> Checkpoint:
         return self
@@ -148,18 +217,28 @@ class Checkpoint:
             raise ValueError(f"{self.path}: the checkpoint is closed")
         return self._maps[i], entry
 
+    def _file(self, name: str) -> ShardFile:
+        return self._files[self._entry(name)[0]]
+
+    def _read(self, name: str, entry: Entry) -> np.ndarray:
+        out = np.empty(entry.shape, RAW[entry.dtype])
+        file = self._file(name)
+        if out.size:
+            file.read_into(out.reshape(-1).view(np.uint8).data, entry.start, f"tensor {name}")
+        file.check()
+        out.setflags(write=False)
+        return out
+
 
 def _wanted(name: str, drafter: bool) -> bool:
     return not is_skipped(name) and (drafter or not is_drafter(name))
 
 
-def _sample(header: ShardHeader) -> bytes:
+def _sample(header: ShardHeader, file: ShardFile) -> bytes:
     """The ends of the payload, so that other weights under equal headers are told apart."""
-    with header.path.open("rb") as file:
-        file.seek(header.data_start)
-        first = file.read(SAMPLE)
-        file.seek(max(header.data_start, header.size - SAMPLE))
-        return first + file.read(SAMPLE)
+    count = min(SAMPLE, header.size - header.data_start)
+    ends = (header.data_start, header.size - count)
+    return b"".join(file.read(start, count, "the payload") for start in ends)
 
 
 __all__ = ["Checkpoint", "CheckpointError"]

@@ -6,7 +6,8 @@ Knows the layout and the statistics of weights, not how the network uses them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from tensorfold.config import FLAT_FILE, HF_FILE, ModelConfig
 from tensorfold.network.engram_hash import engram_primes
 from tensorfold.text.token_map import compressed_ids
 
-__all__ = ["write", "write_shard"]
+__all__ = ["add_image_router", "write", "write_shard"]
 
 
 def write(
@@ -40,8 +41,9 @@ def write(
     """Write a random checkpoint into `folder` and return its config.
 
     config: a preset ("tiny": every structural feature, small; "heads": the real head sizes, narrow; "mid": hidden 2048,
-    4 layers, no Engram) or keys of inference/config.json laid over "tiny". `overrides` are such keys too. Engram table
-    sizes and the compressed vocabulary are computed, so they cannot be given.
+    4 layers, no Engram; "published": 510 GB, to be cut by overrides) or keys of inference/config.json laid over "tiny".
+    `overrides` are such keys too. Engram table sizes and the compressed vocabulary are computed, so they cannot be
+    given.
     engram, drafter: False leaves that part out of config and weights. single_file: one model.safetensors without an
     index; index=False leaves the index of numbered shards out. image_router: whether bias_vl tensors are there.
     gain scales wo_b and w2: below 1 the residual stream is calmer. Equal arguments write equal bytes.
@@ -59,7 +61,7 @@ def write(
     write_tokenizer(path, tokenizer, model.max_position_embeddings)
     groups = tensor_groups(model)
     if image_router:
-        _add_image_router(groups, model)
+        add_image_router(groups)
     if single_file:
         groups = {"all": {name: spec for group in groups.values() for name, spec in group.items()}}
     weights = RandomWeights(model, seed, gain)
@@ -74,8 +76,14 @@ def write(
     return model
 
 
-def write_shard(path: Path, tensors: Tensors, weights: RandomWeights) -> None:
-    """One safetensors file with `tensors` in their order, drawn one after another."""
+def write_shard(
+    path: Path, tensors: Tensors, weights: RandomWeights | None, drawn: Callable[[str], bool] | None = None
+) -> None:
+    """One safetensors file with `tensors` in their order, drawn one after another.
+
+    drawn: which tensors have bytes, by name; the others are holes that read as zeros and take no room on disk where
+    the file system allows. Without `weights` all are holes.
+    """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name, spec in tensors.items():
@@ -86,7 +94,11 @@ def write_shard(path: Path, tensors: Tensors, weights: RandomWeights) -> None:
     with path.open("wb") as file:
         file.write(len(raw).to_bytes(8, "little") + raw)
         for name, spec in tensors.items():
-            file.write(weights.draw(name, spec).data)
+            if weights is None or (drawn is not None and not drawn(name)):
+                file.seek(spec.nbytes, os.SEEK_CUR)
+            else:
+                file.write(weights.draw(name, spec).data)
+        file.truncate()
 
 
 def _fill_engram(flat: dict[str, Any], tokenizer: Tokenizer) -> None:
@@ -98,7 +110,8 @@ def _fill_engram(flat: dict[str, Any], tokenizer: Tokenizer) -> None:
     flat["engram_compressed_vocab_size"] = 1 + max(compressed_ids(tokenizer, tokenizer.get_vocab_size()))
 
 
-def _add_image_router(groups: dict[str, Tensors], c: ModelConfig) -> None:
+def add_image_router(groups: dict[str, Tensors]) -> None:
+    """The bias_vl of every router, which a published checkpoint has and the text model skips."""
     for name, group in groups.items():
         bias = group.get(f"{name}.ffn.gate.bias")
         if bias is not None:

@@ -45,6 +45,18 @@ PRESETS: dict[str, dict[str, Any]] = {
         "dspark_n_routed_experts": 8, "dspark_n_activated_experts": 3, "dspark_markov_rank": 128,
         "original_seq_len": 65536, "rope_factor": 16,
     },
+    "published": {
+        **_COMMON, "n_layers": 40, "compress_ratios": [0, 0, *[2] * 18, *[1] * 20, 0, 0, 0],
+        "kv_source_layers": [2, 8, 14, 20], "index_source_layers": [2, 8, 14, 20, 24, 28, 32, 36],
+        "candidate_source_layer": 20, "engram_layer_ids": [1, 14], "dspark_target_layer_ids": [37, 38, 39],
+        "vocab_size": 129280, "dim": 5120, "moe_inter_dim": 2304, "n_heads": 64, "head_dim": 512, "rope_head_dim": 64,
+        "q_lora_rank": 1280, "o_groups": 8, "o_lora_rank": 1024, "window_size": 128, "n_routed_experts": 384,
+        "n_activated_experts": 6, "index_n_heads": 32, "index_head_dim": 128, "index_topk": 512,
+        "candidate_topk_blocks": 2048, "candidate_block_size": 8, "dspark_n_routed_experts": 128,
+        "dspark_n_activated_experts": 3, "dspark_markov_rank": 256, "dspark_noise_token_id": 128799,
+        "image_token_id": 129264, "engram_vocab_size": 16_000_000, "engram_n_heads": 8, "engram_head_dim": 256,
+        "original_seq_len": 65536, "rope_factor": 16,
+    },
 }  # fmt: skip
 _COMPUTED = {"engram_num_embeddings", "engram_compressed_vocab_size"}
 _ENGRAM_KEYS = {f.metadata["flat"] or f.name for f in fields(ModelConfig) if f.metadata["part"] == "engram"}

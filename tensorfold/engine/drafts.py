@@ -3,7 +3,7 @@ never affects tokens."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +13,7 @@ from tensorfold.engine.slot import Slot
 _FIRST_GUESS = 0.6  # acceptance of an untried draft: high enough that drafting is tried
 _PROBE_EVERY = 48
 _KEPT = 24
+_BUILDING = 2  # first rounds of a kind, which compile kernels and build graphs
 
 
 class RoundCosts:
@@ -24,11 +25,15 @@ class RoundCosts:
 
     def __init__(self) -> None:
         self._seen: dict[tuple[int, bool], deque[float]] = {}
+        self._built: Counter[tuple[int, bool]] = Counter()
         self._fit = np.array([1.0, 0.1, 0.3])
         self._count = 0
 
     def add(self, rows: int, drafted: bool, seconds: float) -> None:
         """One round's rows, whether it ran a draft pass, and its time."""
+        self._built[rows, drafted] += 1
+        if self._built[rows, drafted] <= _BUILDING:
+            return
         self._seen.setdefault((rows, drafted), deque(maxlen=_KEPT)).append(seconds)
         self._count += 1
         if self._count % 8 == 0:

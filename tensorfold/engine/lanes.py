@@ -21,13 +21,14 @@ from tensorfold.network.dspark import Drafter, Proposals
 from tensorfold.network.forward import Network
 from tensorfold.network.plan import Plan, Planner
 from tensorfold.network.plan import Window as PlannedWindow
+from tensorfold.network.replay import Replay
 from tensorfold.state.caches import Caches
 from tensorfold.state.commit import Commit
 from tensorfold.state.pages import Pages
 from tensorfold.state.snapshot import page_count
 
 ROWS = 16
-EngramRows = Callable[[Sequence[int], Sequence[int]], list[tuple[np.ndarray, np.ndarray]]]
+EngramRows = Callable[[Sequence[tuple[Sequence[int], Sequence[int]]]], list[tuple[np.ndarray, np.ndarray]]]
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,11 @@ class Lanes:
     ):
         self.network, self.drafter, self.caches, self.engram, self.chunk = network, drafter, caches, engram, chunk
         self.backend, self.config = network.backend, network.config
+        self.forward = Replay(network, caches) if network.traceable else network
         self.pages = Pages(caches.pages)
         self.planner = Planner(self.config)
         self.budget = DraftBudget(ROWS, fixed_drafts)
+        self.guard: Callable[[], None] = lambda: None  # raises if what the round was computed from has changed
 
     @property
     def block(self) -> int:
@@ -76,16 +79,18 @@ class Lanes:
             return []
         begun = time.perf_counter()
         plan = self._plan(lanes)
-        new = self.network(plan, self.caches)
-        picked = pick(new.logits, self._row_params(lanes)) if new.logits is not None else None
+        new = self.forward(plan, self.caches)
+        picked = pick(new.logits, self._row_params(lanes), draw=self.backend.draw) if new.logits is not None else None
         verdict = judge(picked, self._windows(lanes), self.config.eos_token_id)
         rings = self.drafter.ingest(new.taps, plan.window_table) if self.drafter and new.taps is not None else []
         rewindable = any(lane.drafts and lane.slot.params.stop for lane in lanes)
         commit = Commit(self.caches, plan, new, rings, self.backend, rewindable)
         commit.keep(verdict.kept)
         proposals = self._propose(lanes, verdict)
-        read = blocking_read(self._values(verdict, picked, proposals), self.caches.arrays())
+        read = blocking_read(self._values(verdict, picked, proposals))
+        self.guard()
         self._rewind(commit, read["kept"], self._apply(lanes, read))
+        mx.async_eval(self.caches.arrays())  # written in place, now that nothing of the round reads them any more
         if all(lane.known == 1 for lane in lanes):
             self.budget.costs.add(plan.rows, proposals is not None, time.perf_counter() - begun)
         return [lane.slot for lane in lanes]
@@ -111,17 +116,13 @@ class Lanes:
         return [replace(x, wants=wants.get(id(x), 0)) for x in lanes]
 
     def _plan(self, lanes: Sequence[Lane]) -> Plan:
-        windows, gathered = [], []
+        windows, runs = [], []
         for lane in lanes:
             slot, end = lane.slot, lane.slot.committed + len(lane.ids)
             self._make_room(slot, end)
             windows.append(PlannedWindow(slot.place, slot.committed, lane.ids, slot.pages, lane.heads))
-            gathered.append(self.engram(slot.ids[max(0, slot.committed - 3) : slot.committed], lane.ids))
-        engram = []
-        for layer in zip(*gathered):
-            codes, scales = zip(*layer)
-            engram.append((np.concatenate(codes), np.concatenate(scales)))
-        return self.planner.build(windows, self.caches.slots, self.caches.pages, engram)
+            runs.append((slot.ids[max(0, slot.committed - 3) : slot.committed], lane.ids))
+        return self.planner.build(windows, self.caches.slots, self.caches.pages, self.engram(runs))
 
     def _make_room(self, slot: Slot, length: int) -> None:
         while len(slot.pages) < page_count(length):
@@ -175,11 +176,16 @@ class Lanes:
         seen = [x.slot.ids if x.slot.params.repetition_penalty != 1 else () for x in chosen]
         rows = RowParams.build([x.slot.params for x in chosen], last, seen)
 
-        def draw(i: int, logits: mx.array, before: mx.array) -> mx.array:
-            return pick(logits, rows.at(last + (2 + i), mx.concatenate([verdict.tokens[some], before], 1))).ids
-
         slots = mx.array(np.array([x.slot.place for x in chosen], np.int32))
-        return self.drafter.propose(self.caches, slots, verdict.last[some], last, tables[flat], draw)
+        where = self.caches, slots, verdict.last[some], last, tables[flat]
+        if self.backend.draw is not None and rows.plain:
+            return self.drafter.propose_warm(*where, *rows.warmth(len(chosen))[:2])
+
+        def draw(i: int, logits: mx.array, before: mx.array) -> mx.array:
+            step = rows.at(last + (2 + i), mx.concatenate([verdict.tokens[some], before], 1))
+            return pick(logits, step, draw=self.backend.draw).ids
+
+        return self.drafter.propose(*where, draw)
 
     # ---- apply
 
@@ -227,21 +233,20 @@ class Lanes:
         """Takes back rows behind a stop string, which only the host can see."""
         if any(b != a for b, a in zip(before, after)):
             commit.rewind(mx.array(before), mx.array(np.array(after, np.int32)))
-            mx.async_eval(self.caches.arrays())
 
     def _explain(self, slot: Slot) -> NumericError:
         """Runs the bad row once more and asks every layer."""
         watch: list[mx.array] = []
         lane = Lane(slot, slot.ids[slot.committed : slot.committed + 1], 1, True, range(1))
         self.network(self._plan([lane]), self.caches, watch)
-        fine = blocking_read({"fine": mx.stack(watch)}, [])["fine"]
+        fine = blocking_read({"fine": mx.stack(watch)})["fine"]
         where = f"after layer {int(np.argmin(fine))}" if not fine.all() else "at the head"
         return NumericError(f"logits at position {slot.committed} are not finite; the first such values appear {where}")
 
 
-def blocking_read(values: dict[str, mx.array], also: list[mx.array]) -> dict[str, np.ndarray]:
-    """The engine's only read of device values: once a round, together with everything the round left to compute."""
-    mx.eval(list(values.values()), also)
+def blocking_read(values: dict[str, mx.array]) -> dict[str, np.ndarray]:
+    """The engine's only read of device values: once a round."""
+    mx.eval(list(values.values()))
     return {name: np.array(value) for name, value in values.items()}
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
+from tensorfold.backend.base import Draw
 from tensorfold.engine.elementary import exp, log, tree_sum
 from tensorfold.engine.filters import adjusted, kept
 from tensorfold.engine.noise import log_noise
@@ -34,13 +35,17 @@ class Picked:
     top_logprobs: mx.array | None = None
 
 
-def pick(logits: mx.array, rows: RowParams, noise: mx.array | None = None) -> Picked:
+def pick(logits: mx.array, rows: RowParams, noise: mx.array | None = None, draw: Draw | None = None) -> Picked:
     """Pick one token a row from logits float32 [R, V]; noise: log_noise of the rows float32 [R, V] if already at hand.
+
+    draw: the same pick in fewer launches, used where rows ask for nothing but a temperature.
 
     Raises ValueError for logits of another shape or type.
     """
     if logits.ndim != 2 or logits.dtype != mx.float32:
         raise ValueError(f"logits must be float32 [rows, vocabulary], not {logits.dtype} {logits.shape}")
+    if draw is not None and rows.plain:
+        return Picked(*draw(logits, *rows.warmth(logits.shape[0])))
     x = adjusted(logits, rows)
     finite = mx.all(mx.abs(logits) < mx.inf, axis=-1)
     if rows.bias_ids is not None or rows.penalty is not None:

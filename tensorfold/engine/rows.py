@@ -39,6 +39,18 @@ class RowParams:
     logprobs: int | None = None
     given: mx.array | None = None
 
+    @property
+    def plain(self) -> bool:
+        """Whether no row asks for more than a temperature."""
+        rest = self.top_k, self.top_p, self.min_p, self.bias_ids, self.penalty, self.logprobs, self.given
+        return all(asked is None for asked in rest)
+
+    def warmth(self, rows: int) -> tuple[mx.array, mx.array, mx.array]:
+        """temperature float32 [R], seed uint32 [R, 2], position int32 [R] of R rows; zeros where all are greedy."""
+        if self.temperature is None or self.seed is None or self.position is None:
+            return mx.zeros(rows), mx.zeros((rows, 2), mx.uint32), mx.zeros(rows, mx.int32)
+        return self.temperature, self.seed, self.position.astype(mx.int32)
+
     @staticmethod
     def build(
         params: Sequence[SamplingParams],

@@ -3,11 +3,11 @@ section 5)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import mlx.core as mx
 
-from tensorfold.backend.base import Backend, Columns, WeightSource
+from tensorfold.backend.base import Backend, Candidates, Columns, Quantised, WeightSource
 from tensorfold.backend.layout import RowKind
 from tensorfold.config import ModelConfig
 from tensorfold.network.compressor import Compressor, NewRows
@@ -20,11 +20,12 @@ from tensorfold.state.caches import Caches
 @dataclass
 class Shared:
     """What layers of a round hand on: new rows by KV source, the selection of the nearest index source,
-    candidate blocks."""
+    its places by compression ratio, candidate blocks."""
 
     new: dict[int, NewRows]
     selection: mx.array | None = None
-    candidates: mx.array | None = None
+    places: dict[int, mx.array] = field(default_factory=dict)
+    candidates: Candidates | None = None
 
 
 class Projections:
@@ -40,21 +41,19 @@ class Projections:
         self.q_norm, self.kv_norm = source.array(f"{p}.q_norm.weight"), source.array(f"{p}.kv_norm.weight")
         self.sink = source.array(f"{p}.attn_sink")
 
-    def queries_and_row(self, x: mx.array, table: mx.array) -> tuple[mx.array, mx.array, mx.array]:
-        """bf16 [R, D] -> queries bf16 [R, H, hd] after RoPE, flat index queries (or none), packed window rows uint8."""
+    def queries_and_row(self, x: Quantised, table: mx.array) -> tuple[mx.array, mx.array | None, mx.array]:
+        """Quantised rows -> queries bf16 [R, H, hd] before RoPE, flat index queries (or none), packed window rows."""
         b, c = self.backend, self.config
-        low, kv = mx.split(b.matvec_fp8(b.act_quant_fp8(x), self.first), [c.q_lora_rank], -1)
-        low = b.act_quant_fp8(b.rms_norm(low, self.q_norm))
-        q, index = mx.split(b.matvec_fp8(low, self.second), [c.num_attention_heads * c.head_dim], -1)
-        q = b.rope(q.reshape(-1, c.num_attention_heads, c.head_dim), table)
-        return q, index, b.pack(b.rope(b.rms_norm(kv, self.kv_norm), table), RowKind.WINDOW)
+        low, kv = b.matvecs_fp8(x, self.first)
+        low, row = b.attn_norms(low, self.q_norm, kv, self.kv_norm, table)
+        q, *index = b.matvecs_fp8(low, self.second)
+        return q.reshape(-1, c.num_attention_heads, c.head_dim), index[0] if index else None, row
 
-    def output(self, o: mx.array, table: mx.array) -> mx.array:
-        """Attended bf16 [R, H, hd] -> bf16 [R, D]: inverse RoPE, grouped wo_a, wo_b."""
+    def attend(self, q: mx.array, table: mx.array, columns: list[Columns]) -> mx.array:
+        """Queries before RoPE and runs of columns -> bf16 [R, D]: attended, turned back, grouped wo_a, wo_b."""
         b = self.backend
-        o = b.rope(o, table, inverse=True)
-        z = b.matvec_grouped(o.reshape(o.shape[0], -1), self.wo_a)
-        return b.matvec_fp8(b.act_quant_fp8(z), self.wo_b)
+        o = b.attend_rotated(q, table, columns, self.sink)
+        return b.matvec_fp8(b.grouped_quantised(o.reshape(o.shape[0], -1), self.wo_a), self.wo_b)
 
 
 class Attention:
@@ -66,11 +65,13 @@ class Attention:
         self.indexer = Indexer(source, prefix, role, config, backend) if role.owns_index else None
         self.compressor = Compressor(source, prefix, role.ratio, backend) if role.owns_kv else None
 
-    def __call__(self, x: mx.array, plan: Plan, caches: Caches, shared: Shared) -> tuple[mx.array, mx.array]:
-        """bf16 [R, D] -> bf16 [R, D] and this round's packed window rows; updates what layers hand on in `shared`."""
+    def __call__(
+        self, x: mx.array, quantised: Quantised, plan: Plan, caches: Caches, shared: Shared
+    ) -> tuple[mx.array, mx.array]:
+        """bf16 [R, D], plain and quantised -> bf16 [R, D] and this round's packed window rows; updates `shared`."""
         role, p = self.role, self.projections
         table = plan.compressed_table if role.ratio else plan.window_table
-        q, index, row = p.queries_and_row(x, table)
+        q, index, row = p.queries_and_row(quantised, table)
         columns = [Columns(caches.window[role.layer], row, plan.window, RowKind.WINDOW)]
         source = role.kv_source
         if source is not None:
@@ -78,17 +79,19 @@ class Attention:
             if self.compressor:
                 shared.new[role.layer] = self.compressor(x, part, caches.pairs.get(role.layer))
             new = shared.new[source]
-            if self.indexer:
+            if self.indexer and index is not None:
                 keys = Columns(caches.keys[source], new.keys, part.places, RowKind.KEY)
                 queries, weights = self.indexer.queries(index, table), self.indexer.head_weights(x)
                 shared.selection, shared.candidates = self.indexer(
-                    queries, weights, keys, plan.segments, part.visible, shared.candidates
+                    queries, weights, keys, plan, part.visible, shared.candidates
                 )
+                shared.places.clear()
             if shared.selection is None:
                 raise ValueError(f"layer {role.layer} has no index source before it")
-            places = selected_places(shared.selection, part.places, plan.segment)
-            columns.append(Columns(caches.rows[source], new.rows, places, RowKind.COMPRESSED))
-        return p.output(self.backend.attend(q, columns, p.sink), table), row
+            if role.ratio not in shared.places:
+                shared.places[role.ratio] = selected_places(shared.selection, part.places, plan.segment)
+            columns.append(Columns(caches.rows[source], new.rows, shared.places[role.ratio], RowKind.COMPRESSED))
+        return p.attend(q, table, columns), row
 
 
 def selected_places(selection: mx.array, places: mx.array, segment: mx.array) -> mx.array:

@@ -53,11 +53,10 @@ class Compressor:
         b = self.backend
         if own is None or pairs is None:
             return b.rms_norm(b.matvec_bf16(x, self.wkv)[plan.closing], self.norm)
-        group = mx.concatenate([pairs, own])[plan.partner]
-        return b.rms_norm(b.compress_pair(group[:, :, 0], group[:, :, 1]), self.norm)
+        return b.rms_norm(b.compress_groups(pairs, own, plan.partner), self.norm)
 
     def publish(self, latent: mx.array, table: mx.array) -> tuple[mx.array, mx.array]:
         """Latents bf16 [M, hd] -> packed compressed rows and packed index keys."""
         b = self.backend
-        key = b.rms_norm(b.matvec_bf16(latent, self.wk), self.k_norm)
-        return b.pack(b.rope(latent, table), RowKind.COMPRESSED), b.pack(b.rope(key, table), RowKind.KEY)
+        key = b.norm_rope_pack(b.matvec_bf16(latent, self.wk), self.k_norm, table, RowKind.KEY)
+        return b.norm_rope_pack(latent, None, table, RowKind.COMPRESSED), key

@@ -5,16 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
-from tensorfold.backend.base import Backend, Columns, WeightSource
+from tensorfold.backend.base import Backend, Columns, Quantised, WeightSource
 from tensorfold.backend.layout import RowKind
 from tensorfold.config import ModelConfig
 from tensorfold.network.attention import Projections
 from tensorfold.network.forward import Network
-from tensorfold.network.hyper import HyperConnection
+from tensorfold.network.hyper import HyperConnection, Streams
 from tensorfold.network.moe import Moe
 from tensorfold.state.caches import Caches
 
@@ -46,20 +47,20 @@ class Stage:
     def context_row(self, main: mx.array, table: mx.array) -> mx.array:
         """Quantised main rows -> packed ring rows uint8 [R, bytes]."""
         b = self.backend
-        return b.pack(b.rope(b.rms_norm(b.matvec_fp8(main, self.wkv), self.projections.kv_norm), table), RowKind.WINDOW)
+        return b.norm_rope_pack(b.matvec_fp8(main, self.wkv), self.projections.kv_norm, table, RowKind.WINDOW)
 
     def __call__(
-        self, x: mx.array, pre: mx.array, ring: mx.array, places: mx.array, table: mx.array
-    ) -> tuple[mx.array, mx.array]:
-        """Streams and pre of S * B block rows -> streams and pre."""
-        x, pre, _ = self.attn_hc(x, pre, lambda h: (self._attend(h, ring, places, table), None))
-        x, pre, _ = self.ffn_hc(x, pre, lambda h: (self.moe(h), None))
-        return x, pre
+        self, s: Streams, ring: mx.array, places: mx.array, table: mx.array, following: Stage | None
+    ) -> Streams:
+        """Streams of S * B block rows -> streams."""
+        s, _ = self.attn_hc(s, lambda _, q: (self._attend(q, ring, places, table), None), self.ffn_hc)
+        s, _ = self.ffn_hc(s, lambda h, q: (self.moe(h, q), None), None if following is None else following.attn_hc)
+        return s
 
-    def _attend(self, x: mx.array, ring: mx.array, places: mx.array, table: mx.array) -> mx.array:
+    def _attend(self, x: Quantised, ring: mx.array, places: mx.array, table: mx.array) -> mx.array:
         p = self.projections
         q, _, row = p.queries_and_row(x, table)
-        return p.output(self.backend.attend(q, [Columns(ring, row, places, RowKind.WINDOW)], p.sink), table)
+        return p.attend(q, table, [Columns(ring, row, places, RowKind.WINDOW)])
 
 
 class Drafter:
@@ -88,8 +89,15 @@ class Drafter:
         self.markov_head = backend.load_f32(source, f"{last}.markov_head.head.weight")
         self.confidence = backend.load_f32(source, f"{last}.confidence_head.proj.weight")
 
+        # on kernels a graph is built once a shape, then replayed
+        graph: Any = mx.compile if backend.traceable else lambda function: function
+        self._ingest, self._block, self._warm = map(graph, (self._ingest_rows, self._block_rows, self._warm_rows))
+
     def ingest(self, taps: mx.array, table: mx.array) -> list[mx.array]:
         """Taps bf16 [R, taps * D] of committed rows -> packed ring rows uint8 [R, bytes] a stage."""
+        return list(self._ingest(taps, table))
+
+    def _ingest_rows(self, taps: mx.array, table: mx.array) -> list[mx.array]:
         b = self.backend
         main = b.rms_norm(b.matvec_fp8(b.act_quant_fp8(taps), self.main_proj), self.main_norm)
         main = b.act_quant_fp8(main)
@@ -102,20 +110,52 @@ class Drafter:
 
         table: rotary table float32 [S, B, rd/2, 2] of positions position+1 .. position+B.
         """
+        hidden, base = self._block(caches.rings, slots, tokens, position, table)
+        return Proposals(*self._walk(hidden, base, tokens, draw))
+
+    def propose_warm(
+        self, caches: Caches, slots: mx.array, tokens: mx.array, position: mx.array, table: mx.array,
+        temperature: mx.array, seed: mx.array,
+    ) -> Proposals:  # fmt: skip
+        """`propose` by the backend's own draw, for slots that ask for no more than a temperature: float32 [S] and seeds
+        uint32 [S, 2]; one graph from the rings to the last draft."""
+        rows = slots, tokens, position, table, temperature, seed
+        return Proposals(*self._warm(caches.rings, *rows))
+
+    def _warm_rows(
+        self, rings: list[mx.array], slots: mx.array, tokens: mx.array, position: mx.array, table: mx.array,
+        temperature: mx.array, seed: mx.array,
+    ) -> tuple[mx.array, mx.array, mx.array]:  # fmt: skip
+        pick = self.backend.draw
+        if pick is None:
+            raise ValueError(f"backend {self.backend.name} has no draw of its own: use propose")
+
+        def draw(i: int, logits: mx.array, _: mx.array) -> mx.array:
+            return pick(logits, temperature, seed, position + (2 + i))[0]
+
+        hidden, base = self._block_rows(rings, slots, tokens, position, table)
+        return self._walk(hidden, base, tokens, draw)
+
+    def _block_rows(
+        self, rings: list[mx.array], slots: mx.array, tokens: mx.array, position: mx.array, table: mx.array
+    ) -> tuple[mx.array, mx.array]:
+        """Hidden rows bf16 [S, B, D] and the head's logits float32 [S, B, V] of every slot's block."""
         b, block = self.backend, self.block
         count = tokens.shape[0]
         noise = mx.full((count, block - 1), self.config.dspark_noise_token_id, mx.int32)
-        x, pre = self.network.embed(mx.concatenate([tokens[:, None], noise], 1).reshape(-1))
-        places = mx.repeat(self._places(caches, slots, position), block, 0)
+        s = self.network.embed(mx.concatenate([tokens[:, None], noise], 1).reshape(-1))
+        places = mx.repeat(self._places(rings[0].shape[0], slots, position), block, 0)
         table = table.reshape(count * block, *table.shape[2:])
-        for stage, ring in zip(self.stages, caches.rings):
-            x, pre = stage(x, pre, ring, places, table)
-        hidden = b.hc_collapse(x, pre)
+        for stage, following, ring in zip(self.stages, [*self.stages[1:], None], rings):
+            s = stage(s, ring, places, table, following)
+        hidden = b.hc_collapse(s.x, s.pre)
         base = self.network.head.logits(b.rms_norm(hidden, self.norm)).reshape(count, block, -1)
-        return self._walk(hidden.reshape(count, block, -1), base, tokens, draw)
+        return hidden.reshape(count, block, -1), base
 
-    def _walk(self, hidden: mx.array, base: mx.array, tokens: mx.array, draw: Draw) -> Proposals:
-        """The Markov steps: each draft's logits depend on the draft before it."""
+    def _walk(
+        self, hidden: mx.array, base: mx.array, tokens: mx.array, draw: Draw
+    ) -> tuple[mx.array, mx.array, mx.array]:
+        """Drafts, confidence and logits by Markov steps: each draft's logits depend on the draft before it."""
         b = self.backend
         drafts, logits, confidence = [tokens], [], []
         for i in range(self.block):
@@ -125,13 +165,13 @@ class Drafter:
             drafts.append(
                 draw(i, logits[-1], mx.stack(drafts[1:], 1) if i else mx.zeros((tokens.shape[0], 0), mx.int32))
             )
-        return Proposals(mx.stack(drafts[1:], 1), mx.stack(confidence, 1), mx.stack(logits, 1))
+        return mx.stack(drafts[1:], 1), mx.stack(confidence, 1), mx.stack(logits, 1)
 
-    def _places(self, caches: Caches, slots: mx.array, position: mx.array) -> mx.array:
-        """int32 [S, W + B]: the ring's rows in slot order, then the block's own rows, then empty."""
+    def _places(self, held: int, slots: mx.array, position: mx.array) -> mx.array:
+        """int32 [S, W + B]: the slot's rows of a ring of `held` rows in order, then the block's own, then empty."""
         width, block = self.config.sliding_window, self.block
         column = mx.array(np.arange(width + block, dtype=np.int32))[None]
         filled = mx.minimum(position + 1, width)[:, None]
         ring = slots[:, None] * width + column
-        own = caches.slots * width + mx.arange(slots.shape[0], dtype=mx.int32)[:, None] * block + column - filled
+        own = held + mx.arange(slots.shape[0], dtype=mx.int32)[:, None] * block + column - filled
         return mx.where(column < filled, ring, mx.where(column < filled + block, own, -1))

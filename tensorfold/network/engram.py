@@ -1,33 +1,134 @@
-"""Engram: n-gram rows read from the mapped tables on the host, injected into the streams (the model's specification,
-section 4)."""
+"""Engram: n-gram rows gathered from tables on disk by the host, injected into the streams (the model's specification,
+section 4). Knows no slots."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import mlx.core as mx
 import numpy as np
 
 from tensorfold.backend.base import Backend, WeightSource
+from tensorfold.checkpoint.table import RowPool
 from tensorfold.config import ModelConfig
 from tensorfold.network.engram_hash import EngramHash
 
+CACHE_BYTES = 64 * 2**20
+OVERHEAD = 256  # bytes that Python takes for a kept row beside its bits, roughly
+Bits = tuple[bytes, bytes]
+Rows = tuple[np.ndarray, np.ndarray]
+Run = tuple[Sequence[int], Sequence[int]]
+
+
+class TableSource(Protocol):
+    """Where tables come from: a Checkpoint, or a partial one in tests. `table` gives a Table of `checkpoint.table`, or
+    what has its shape, read, load and check."""
+
+    def table(self, name: str) -> Any: ...
+
 
 class EngramTables:
-    """The tables as they lie in the mapping; a row is read when a token asks for it."""
+    """The tables, and the rows that a round asks for; on disk they stay in their files, beside a cache of hot rows.
 
-    def __init__(self, source: WeightSource, config: ModelConfig, token_map: np.ndarray | None):
+    in_memory: copies the tables whole, which later reads need no file for. cache_bytes: budget of the hot rows.
+    """
+
+    def __init__(
+        self,
+        source: TableSource,
+        config: ModelConfig,
+        token_map: np.ndarray | None,
+        in_memory: bool = False,
+        cache_bytes: int = CACHE_BYTES,
+    ):
         names = [f"layers.{layer}.engram.embed" for layer in config.engram_layer_ids]
-        self._tables = [(source.raw(n + ".weight"), source.raw(n + ".scale")) for n in names]
         self._hash = EngramHash(config, token_map) if names and token_map is not None else None
+        self._files = [(source.table(n + ".weight"), source.table(n + ".scale")) for n in names]
+        self._whole = [(codes.load(), scales.load()) for codes, scales in self._files] if in_memory else []
+        widths = [codes.shape[1] + scales.shape[1] for codes, scales in self._files]
+        self._hot = [HotRows(cache_bytes // len(names), width) for width in widths]
+        self._pool = RowPool()
 
-    def __call__(self, history: Sequence[int], ids: Sequence[int]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Rows of `ids` after `history` (its last few ids suffice): per layer
-        codes uint8 [R, n, d] and scales uint8 [R, n, d/32]."""
+    def __call__(self, history: Sequence[int], ids: Sequence[int]) -> list[Rows]:
+        """Rows of `ids` after `history` (its last few ids suffice), as `gather` gives them."""
+        return self.gather([(history, ids)])
+
+    def gather(self, runs: Sequence[Run]) -> list[Rows]:
+        """Rows of every run, pairs of the ids before it and its own, one behind the other: per layer codes
+        uint8 [R, n, d] and scales uint8 [R, n, d/32]. Each row is read once, all layers in one parallel read.
+
+        Raises CheckpointError naming shard and tensor when a row cannot be read, or its file was cut or changed."""
         if self._hash is None:
             return []
-        rows = self._hash.rows(ids, history[-self._hash.history :])
-        return [(codes[r], scales[r]) for (codes, scales), r in zip(self._tables, rows)]
+        hashed = [self._hash.rows(ids, history[-self._hash.history :]) for history, ids in runs]
+        rows = np.concatenate(hashed, axis=1)
+        if self._whole:
+            return [(codes[r], scales[r]) for (codes, scales), r in zip(self._whole, rows)]
+        return self._from_disk(rows)
+
+    def _from_disk(self, rows: np.ndarray) -> list[Rows]:
+        unique = [np.unique(r.reshape(-1), return_inverse=True) for r in rows]
+        found = [hot.find(numbers.tolist()) for hot, (numbers, _) in zip(self._hot, unique)]
+        missing = [[row for row, bits in known.items() if bits is None] for known in found]
+        wanted = [(table, few) for files, few in zip(self._files, missing) for table in files]
+        read = self._pool.read(wanted)
+        out = []
+        for i, known in enumerate(found):
+            fresh = dict(zip(missing[i], zip(read[2 * i], read[2 * i + 1])))
+            self._hot[i].keep(fresh)
+            bits = [fresh[row] if pair is None else pair for row, pair in known.items()]
+            inverse = unique[i][1].reshape(rows[i].shape)
+            codes, scales = (np.frombuffer(b"".join(part), np.uint8).reshape(len(bits), -1) for part in zip(*bits))
+            out.append((codes[inverse], scales[inverse]))
+        return out
+
+    @property
+    def in_memory_bytes(self) -> int:
+        """Bytes of tables that are held whole."""
+        return sum(codes.nbytes + scales.nbytes for codes, scales in self._whole)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the hot rows now."""
+        return sum(hot.nbytes for hot in self._hot)
+
+    def close(self) -> None:
+        """Ends the reading threads; call it before the files are closed."""
+        self._pool.close()
+
+
+class HotRows:
+    """The rows of one pair of tables that were asked for last, within a budget of bytes; row_bytes: of codes and scales
+    together."""
+
+    def __init__(self, budget: int, row_bytes: int):
+        self._cost = row_bytes + OVERHEAD
+        self._most = budget // self._cost
+        self._rows: OrderedDict[int, Bits] = OrderedDict()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the rows take, roughly."""
+        return len(self._rows) * self._cost
+
+    def find(self, rows: Sequence[int]) -> dict[int, Bits | None]:
+        """Each of `rows` with its bits, or None where it is not here."""
+        known, out = self._rows, dict[int, "Bits | None"]()
+        for row in rows:
+            bits = out[row] = known.get(row)
+            if bits is not None:
+                known.move_to_end(row)
+        return out
+
+    def keep(self, rows: Mapping[int, Bits]) -> None:
+        """Adds rows, then lets those go that were not asked for the longest."""
+        if not self._most:
+            return
+        self._rows.update(rows)
+        while len(self._rows) > self._most:
+            self._rows.popitem(last=False)
 
 
 class Engram:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import mlx.core as mx
 
@@ -14,9 +15,10 @@ from tensorfold.network.attention import Attention, Shared
 from tensorfold.network.compressor import NewRows
 from tensorfold.network.engram import Engram
 from tensorfold.network.head import Head
-from tensorfold.network.hyper import HyperConnection, first_streams
+from tensorfold.network.hyper import HyperConnection, Streams, first_streams
 from tensorfold.network.moe import Moe
 from tensorfold.network.plan import Plan
+from tensorfold.network.streaming import ExpertPool
 from tensorfold.roles import LayerRole
 from tensorfold.state.caches import Caches
 
@@ -35,54 +37,60 @@ class Forward:
 class Layer:
     """One layer of the target."""
 
-    def __init__(self, source: WeightSource, role: LayerRole, config: ModelConfig, backend: Backend):
+    def __init__(
+        self, source: WeightSource, role: LayerRole, config: ModelConfig, backend: Backend, pool: ExpertPool | None
+    ):
         prefix = f"layers.{role.layer}"
         self.role = role
         self.engram = Engram(source, prefix, backend) if role.engram is not None else None
         self.attn_hc = HyperConnection(source, prefix, "attn", backend)
         self.attention = Attention(source, prefix, role, config, backend)
         self.ffn_hc = HyperConnection(source, prefix, "ffn", backend)
-        self.moe = Moe(source, prefix, config, backend, config.n_routed_experts, config.num_experts_per_tok)
+        self.moe = Moe(source, prefix, config, backend, config.n_routed_experts, config.num_experts_per_tok, pool)
 
     def __call__(
-        self, x: mx.array, pre: mx.array, plan: Plan, caches: Caches, shared: Shared
-    ) -> tuple[mx.array, mx.array, mx.array]:
-        """Streams and pre -> streams, pre and this round's packed window rows."""
-        x, pre, window = self.attn_hc(x, pre, lambda h: self.attention(h, plan, caches, shared))
-        x, pre, _ = self.ffn_hc(x, pre, lambda h: (self.moe(h), None))
-        return x, pre, window
+        self, s: Streams, plan: Plan, caches: Caches, shared: Shared, following: Layer | None
+    ) -> tuple[Streams, mx.array]:
+        """Streams -> streams and this round's packed window rows; `following` is the layer that comes next."""
+        if self.engram is not None and self.role.engram is not None:
+            s = Streams(self.engram(s.x, *plan.engram[self.role.engram]), s.pre)
+        untouched = following.attn_hc if following is not None and following.engram is None else None
+        s, window = self.attn_hc(s, lambda h, q: self.attention(h, q, plan, caches, shared), self.ffn_hc)
+        s, _ = self.ffn_hc(s, lambda h, q: (self.moe(h, q), None), untouched)
+        return s, window
 
 
 class Network:
     """Embedding, layers and head."""
 
     def __init__(
-        self, source: WeightSource, config: ModelConfig, backend: Backend, on_layer: Callable[[], object] = lambda: None
-    ):
+        self, source: WeightSource, config: ModelConfig, backend: Backend,
+        on_layer: Callable[[], object] = lambda: None, pool: ExpertPool | None = None,
+    ):  # fmt: skip
+        """pool: where routed experts are streamed through, None for experts that stay in memory."""
         self.config, self.backend = config, backend
+        self.traceable = backend.traceable and pool is None  # a graph cannot hold the reads of a streamed layer
         self.embedding = source.array("embed.weight")
         self.layers = []
         for role in config.roles:
-            self.layers.append(Layer(source, role, config, backend))
+            self.layers.append(Layer(source, role, config, backend, pool))
             on_layer()
         self.head = Head(source, backend)
 
-    def embed(self, ids: mx.array) -> tuple[mx.array, mx.array]:
-        """int32 [R] -> streams bf16 [R, n, D] and the first pre."""
+    def embed(self, ids: mx.array) -> Streams:
+        """int32 [R] -> the first streams."""
         return first_streams(self.backend.embed(ids, self.embedding), self.config.hc_mult)
 
     def __call__(self, plan: Plan, caches: Caches, watch: list[mx.array] | None = None) -> Forward:
         """One forward over the plan's rows; `watch` collects, after each layer, whether everything was finite."""
-        x, pre = self.embed(plan.ids)
+        s = self.embed(plan.ids)
         shared, window, taps = Shared({}), [], []
-        for layer in self.layers:
-            if layer.engram is not None and layer.role.engram is not None:
-                x = layer.engram(x, *plan.engram[layer.role.engram])
+        for layer, following in zip_longest(self.layers, self.layers[1:]):
             if layer.role.tap is not None:
-                taps.append(self.backend.hc_mean(x))
-            x, pre, row = layer(x, pre, plan, caches, shared)
+                taps.append(self.backend.hc_mean(s.x))
+            s, row = layer(s, plan, caches, shared, following)
             window.append(row)
             if watch is not None:
-                watch.append(mx.all(mx.abs(x) < mx.inf) & mx.all(mx.abs(pre) < mx.inf))
-        logits = self.head(x[plan.head], pre[plan.head]) if plan.head.size else None
+                watch.append(mx.all(mx.abs(s.x) < mx.inf) & mx.all(mx.abs(s.pre) < mx.inf))
+        logits = self.head(s.x[plan.head], s.pre[plan.head]) if plan.head.size else None
         return Forward(logits, mx.concatenate(taps, -1) if taps else None, window, shared.new)

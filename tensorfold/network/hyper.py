@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 
-from tensorfold.backend.base import Backend, WeightSource
+from tensorfold.backend.base import Ahead, Backend, Output, Quantised, WeightSource
 
-# a sublayer gives its output and whatever its caller collects from it
-Sublayer = Callable[[mx.array], tuple[mx.array, Any]]
+# a sublayer of its input, plain and quantised, gives its output and whatever its caller collects from it
+Sublayer = Callable[[mx.array, Quantised], tuple[Output, Any]]
+
+
+class Streams(NamedTuple):
+    """Streams bf16 [R, n, D], the last sublayer's pre float32 [R, n], and what was computed ahead for the next mix."""
+
+    x: mx.array
+    pre: mx.array
+    ahead: Ahead = None
 
 
 class HyperConnection:
@@ -22,16 +30,16 @@ class HyperConnection:
         self.base, self.scale = source.array(f"{prefix}.hc_{kind}_base"), source.array(f"{prefix}.hc_{kind}_scale")
         self.norm = source.array(f"{prefix}.{kind}_norm.weight")
 
-    def __call__(self, x: mx.array, pre: mx.array, sublayer: Sublayer) -> tuple[mx.array, mx.array, Any]:
-        """Streams bf16 [R, n, D] and the previous sublayer's pre [R, n] -> new streams, this sublayer's pre,
-        what it left beside."""
-        own, post, comb = self.backend.hc_mix(x, self.fn, self.base, self.scale)
-        y, beside = sublayer(self.backend.hc_collapse_norm(x, pre, self.norm))
-        return self.backend.hc_post(y, x, post, comb), own, beside
+    def __call__(self, s: Streams, sublayer: Sublayer, following: HyperConnection | None) -> tuple[Streams, Any]:
+        """Streams -> streams and what the sublayer left beside; `following` mixes them next, untouched."""
+        e = self.backend.hc_enter(s.x, s.pre, self.fn, self.base, self.scale, self.norm, s.ahead)
+        y, beside = sublayer(e.hidden, e.quantised)
+        x, ahead = self.backend.hc_leave(y, s.x, e.post, e.comb, None if following is None else following.fn)
+        return Streams(x, e.pre, ahead), beside
 
 
-def first_streams(embedded: mx.array, count: int) -> tuple[mx.array, mx.array]:
+def first_streams(embedded: mx.array, count: int) -> Streams:
     """bf16 [R, D] -> equal streams bf16 [R, count, D] and the first pre, all weight on stream 0."""
     rows = embedded.shape[0]
     x = mx.repeat(embedded[:, None], count, 1)
-    return x, mx.broadcast_to(mx.array([1.0] + [0.0] * (count - 1)), (rows, count))
+    return Streams(x, mx.broadcast_to(mx.array([1.0] + [0.0] * (count - 1)), (rows, count)))

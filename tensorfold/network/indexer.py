@@ -5,9 +5,10 @@ from __future__ import annotations
 import mlx.core as mx
 import numpy as np
 
-from tensorfold.backend.base import Backend, Columns, Segment, WeightSource
+from tensorfold.backend.base import Backend, Candidates, Columns, WeightSource
 from tensorfold.backend.layout import RowKind
 from tensorfold.config import ModelConfig
+from tensorfold.network.plan import Plan
 from tensorfold.roles import LayerRole
 
 
@@ -23,7 +24,7 @@ class Indexer:
         """bf16 [R, heads * dim] -> packed queries uint8 [R, heads, bytes]."""
         c = self.config
         q = flat.reshape(-1, c.index_n_heads, c.index_head_dim)
-        return self.backend.pack(self.backend.rope(q, table), RowKind.KEY)
+        return self.backend.norm_rope_pack(q, None, table, RowKind.KEY)
 
     def head_weights(self, x: mx.array) -> mx.array:
         """bf16 [R, D] -> bf16 [R, heads]."""
@@ -35,17 +36,17 @@ class Indexer:
         queries: mx.array,
         weights: mx.array,
         keys: Columns,
-        segments: tuple[Segment, ...],
+        plan: Plan,
         visible: mx.array,
-        candidates: mx.array | None,
-    ) -> tuple[mx.array, mx.array | None]:
+        candidates: Candidates | None,
+    ) -> tuple[mx.array, Candidates | None]:
         """Selected rows int32 [R, k] and the candidates for later index sources."""
         b, topk = self.backend, self.config.index_topk
         if keys.places.shape[1] <= topk and self.role.candidates != "write":
             # every visible row is taken, whatever its score
             scores = mx.zeros((queries.shape[0], keys.places.shape[1]))
         else:
-            scores = b.index_scores(queries, weights, keys, segments)
+            scores = b.index_scores(queries, weights, keys, plan.segments, plan.segment)
         if self.role.candidates == "write":
             return b.select(scores, visible, None, topk), b.candidate_blocks(scores, visible)
         return b.select(scores, visible, candidates if self.role.candidates == "read" else None, topk), candidates

@@ -108,7 +108,7 @@ class Planner:
         width = self.config.sliding_window
         slot, first, start = (np.array([s[i] for s in segments])[owner][:, None] for i in (0, 1, 3))
         at = np.maximum(0, position - width + 1)[:, None] + np.arange(width)
-        places = np.where(at < start, slot * width + at % width, slots * width + first + at - start)
+        places = np.where(at < start, slot * width + at % width, (slots + 1) * width + first + at - start)
         return np.where(at <= position[:, None], places, -1)
 
     def _compressed(
@@ -119,7 +119,7 @@ class Planner:
         closing = np.flatnonzero((position + 1) % ratio == 0)
         rank = np.searchsorted(closing, [s.first for s in segments])  # a segment's first closed row among the new ones
         longest = max((s.start + s.rows) // ratio for s in segments)
-        places = np.full((len(segments), max(BUCKET, -(-longest // BUCKET) * BUCKET)), -1)
+        places = np.full((len(segments), bucket(longest)), -1)
         destination = np.zeros(len(closing), np.int64)
         for i, (s, w) in enumerate(zip(segments, windows)):
             done, end = s.start // ratio, (s.start + s.rows) // ratio
@@ -130,12 +130,19 @@ class Planner:
             destination[rank[i] : rank[i] + end - done] = stored[done:]
         slot, first = (np.array([s[i] for s in segments])[owner][closing] for i in (0, 1))
         back = closing[:, None] + np.arange(1 - ratio, 1)
-        partner = np.where(back < first[:, None], slot[:, None], slots + back)
+        partner = np.where(back < first[:, None], slot[:, None], slots + 1 + back)
         rotary = self.rope.compressed((position[closing] // ratio) * ratio)
         visible = (position + 1) // ratio
         return Compressed(
             _int32(places), _int32(visible), _int32(closing), _int32(partner), rotary, _int32(destination)
         )
+
+
+def bucket(rows: int) -> int:
+    """At least `rows`: a multiple of 64 up to 512, then of an eighth of the power of two below, so that few graphs are
+    built and little of a round is empty."""
+    step = max(BUCKET, (1 << max(rows - 1, 1).bit_length()) // 16)
+    return max(BUCKET, -(-rows // step) * step)
 
 
 def _int32(a: np.ndarray) -> mx.array:

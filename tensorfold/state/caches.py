@@ -12,26 +12,27 @@ from tensorfold.backend.layout import RowKind
 from tensorfold.config import ModelConfig
 
 PAGE_TOKENS = 128
+SPARE_PAGE = 0  # where rows that are not kept go; its number is also that of its first row
 
 
 class Caches:
-    """Window rings [slots * W, bytes], compressed rows and index keys [pages * rows, bytes],
-    open pairs float32 [slots, 2, hd].
+    """Window rings [(slots + 1) * W, bytes], compressed rows and index keys [pages * rows, bytes], open pairs float32
+    [slots + 1, 2, hd].
 
-    `window` by layer, then the drafter's rings by stage; `rows`, `keys` and `pairs` by KV source layer.
-    A page holds the rows
-    of PAGE_TOKENS tokens in every source.
+    `window` by layer, then the drafter's rings by stage; `rows`, `keys` and `pairs` by KV source layer. A page holds
+    the rows of PAGE_TOKENS tokens in every source. The ring and the pair behind the slots', and page 0, are nobody's:
+    rows that a commit does not keep go there.
     """
 
     def __init__(self, config: ModelConfig, slots: int, pages: int = 1, stages: int = 0):
         self.config, self.slots, self.stages, self.pages = config, slots, stages, 0
         c = config
-        ring = (slots * c.sliding_window, RowKind.WINDOW.row_bytes(c.head_dim))
+        ring = ((slots + 1) * c.sliding_window, RowKind.WINDOW.row_bytes(c.head_dim))
         self.window = [mx.zeros(ring, mx.uint8) for _ in range(c.num_hidden_layers + stages)]
         self.sources = {r.layer: r.ratio for r in c.roles if r.owns_kv}
         self.rows = {s: mx.zeros((0, RowKind.COMPRESSED.row_bytes(c.head_dim)), mx.uint8) for s in self.sources}
         self.keys = {s: mx.zeros((0, RowKind.KEY.row_bytes(c.index_head_dim)), mx.uint8) for s in self.sources}
-        self.pairs = {s: mx.zeros((slots, 2, c.head_dim)) for s, ratio in self.sources.items() if ratio > 1}
+        self.pairs = {s: mx.zeros((slots + 1, 2, c.head_dim)) for s, ratio in self.sources.items() if ratio > 1}
         self.grow(pages)
 
     def grow(self, pages: int) -> None:
@@ -45,6 +46,11 @@ class Caches:
                 pool[source] = mx.concatenate([old, mx.zeros((more * (PAGE_TOKENS // ratio), old.shape[1]), mx.uint8)])
         self.pages = pages
         mx.async_eval(self.rows, self.keys)
+
+    @property
+    def spare_ring(self) -> int:
+        """First row of the ring that is nobody's."""
+        return self.slots * self.config.sliding_window
 
     @property
     def rings(self) -> list[mx.array]:

@@ -1,7 +1,7 @@
-"""The commit of a round: kept rows go to their places, every other place keeps its bits; knows no tokens.
+"""The commit of a round: kept rows go to their places, the others to a place that nobody reads; knows no tokens.
 
-A rejected row's place is rewritten with the bits it has, so one scatter of fixed shape serves any count,
-known or still on its way.
+One scatter of fixed shape serves any count, known or still on its way, and reads no cache: what it writes to has no
+other reader by then, so that it is written in place.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from tensorfold.backend.base import Backend
 from tensorfold.network.forward import Forward
 from tensorfold.network.plan import Plan
-from tensorfold.state.caches import Caches
+from tensorfold.state.caches import SPARE_PAGE, Caches
 
 
 @dataclass
@@ -48,20 +48,23 @@ class Commit:
         rows, caches = self._kept_rows(kept), self.caches
         keep = rows[self._rows]
         origin = mx.where(keep, self._rows, mx.maximum(self._older, 0))
+        places = mx.where(keep | (self._older >= 0), self._places, caches.spare_ring)
         for layer, window in enumerate([*self.new.window, *self.rings]):
-            self._write(caches.window, layer, self._places, window[origin], keep | (self._older >= 0))
+            self._write(caches.window, layer, places, window[origin])
         for source, ratio in caches.sources.items():
             part, fresh = self.plan.compressed[ratio], self.new.sources[source]
             if part.closing.size:
+                places = mx.where(rows[part.closing], part.destination, SPARE_PAGE)
                 for pool, packed in ((caches.rows, fresh.rows), (caches.keys, fresh.keys)):
-                    self._write(pool, source, part.destination, packed, rows[part.closing])
+                    self._write(pool, source, places, packed)
         self._open_pairs(kept)
 
     def rewind(self, kept: mx.array, fewer: mx.array) -> None:
         """After `keep(kept)`: makes every readable row what `keep(fewer)` would have left, int32 [S] each."""
         back = self._kept_rows(kept) & ~self._kept_rows(fewer)
+        places = mx.where(back[self._rows], self._places, self.caches.spare_ring)
         for layer, old in enumerate(self._before):
-            self._write(self.caches.window, layer, self._places, old, back[self._rows])
+            self._write(self.caches.window, layer, places, old)
         self._open_pairs(fewer)
 
     def _kept_rows(self, kept: mx.array) -> mx.array:
@@ -74,7 +77,8 @@ class Commit:
             if own is None:
                 raise ValueError(f"source layer {source} gave no open pairs")
             opens = (kept > 0) & ((self._start + kept) % ratio != 0)
-            self._write(self.caches.pairs, source, self._slot, own[self._first + mx.maximum(kept, 1) - 1], opens)
+            places = mx.where(opens, self._slot, self.caches.slots)
+            self._write(self.caches.pairs, source, places, own[self._first + mx.maximum(kept, 1) - 1])
 
-    def _write(self, pool: Any, key: int, places: mx.array, rows: mx.array, keep: mx.array) -> None:
-        pool[key] = self.backend.commit(pool[key], places, rows, keep)
+    def _write(self, pool: Any, key: int, places: mx.array, rows: mx.array) -> None:
+        pool[key] = self.backend.commit(pool[key], places, rows)

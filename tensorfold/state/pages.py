@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tensorfold.state.caches import SPARE_PAGE
+
 
 class Pages:
-    """Hands out page numbers; a page returns when its last holder lets go."""
+    """Hands out page numbers but the caches' spare one; a page returns when its last holder lets go."""
 
     def __init__(self, count: int):
         self._held = [0] * count
-        self._free = list(range(count - 1, -1, -1))
+        self._free = list(range(count - 1, SPARE_PAGE, -1))
 
     @property
     def count(self) -> int:

@@ -8,14 +8,14 @@ import os
 import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
-from tensorfold.engine.params import SamplingParams
+from tensorfold.engine.params import SamplingParams, parse
 from tensorfold.engine.slot import Slot, TokenLogprobs
 from tensorfold.state.caches import PAGE_TOKENS, Caches
 from tensorfold.state.snapshot import Snapshot, page_count
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 _KEY = "tensorfold"
+_FIELDS = {
+    "format", "checkpoint", "config", "committed", "reply_start", "finish_reason", "stages", "params", "logprobs",
+}  # fmt: skip
 
 
 class SaveError(ValueError):
@@ -61,7 +64,7 @@ def save(path: Path, engine: Engine, slot: Slot, identity: str) -> None:
     about = {
         "format": FORMAT,
         "checkpoint": identity,
-        "config": hashlib.sha256(repr(engine.lanes.config).encode()).hexdigest(),
+        "config": _config_digest(engine),
         "committed": slot.committed,
         "reply_start": slot.reply_start,
         "finish_reason": slot.finish_reason,
@@ -100,23 +103,20 @@ def restore(path: Path, engine: Engine, identity: str, max_drafts: int) -> Slot:
     if about.pop("sha256", None) != _digest(about, arrays):
         raise SaveError(f"{path}: its contents do not match their checksum: the file was altered")
     try:
-        params = about["params"]
-        for name in ("logit_bias", "stop"):
-            params[name] = tuple(tuple(v) if isinstance(v, list) else v for v in params[name])
-        ids = [int(i) for i in arrays["ids"]]
-        slot = Slot(-1, ids, SamplingParams(**params), engine.tokenizer, max_drafts)
-        slot.resume(about["reply_start"], about["finish_reason"])
-        for token, (value, top) in zip(slot.tokens, about["logprobs"]):
-            slot.logprobs.append(TokenLogprobs(token, value, tuple((i, v) for i, v in top)))
-        engine.check(ids[: slot.reply_start], slot.params)
-        state = _state(lanes.caches, arrays, ids[: about["committed"]], engine)
-    except (KeyError, TypeError, IndexError) as error:
+        slot = _slot(about, arrays, engine, max_drafts)
+    except (KeyError, TypeError, IndexError, ValueError, OverflowError, AttributeError) as error:
         raise SaveError(f"{path}: not a whole saved state ({error!r})") from None
+    engine.check(slot.ids[: slot.reply_start], slot.params)
+    state = _state(lanes.caches, arrays, slot.ids[: about["committed"]], engine)
     try:
         engine.adopt(slot, state)
     finally:
         lanes.pages.drop(state.pages)
     return slot
+
+
+def _config_digest(engine: Engine) -> str:
+    return hashlib.sha256(repr(engine.lanes.config).encode()).hexdigest()
 
 
 def _read(path: Path) -> tuple[dict, dict[str, np.ndarray]]:
@@ -125,11 +125,63 @@ def _read(path: Path) -> tuple[dict, dict[str, np.ndarray]]:
         arrays = safetensors.numpy.load(data)
         size = int.from_bytes(data[:8], "little")
         about = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][_KEY])
-    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+    except (SafetensorError, KeyError, ValueError, TypeError, RecursionError) as error:
         raise SaveError(f"{path}: truncated, or not a saved TensorFold state ({error})") from None
     if not isinstance(about, dict):
         raise SaveError(f"{path}: not a saved TensorFold state")
     return about, arrays
+
+
+def _slot(about: dict, arrays: dict[str, np.ndarray], engine: Engine, max_drafts: int) -> Slot:
+    """The slot as the host knows it, without place and pages; an error of any kind where something does not fit."""
+    if about.keys() != _FIELDS or about["config"] != _config_digest(engine) or type(about["logprobs"]) is not list:
+        raise ValueError("fields are missing, unknown or of another config")
+    _check_whole(about, arrays, engine.lanes.caches)
+    params = _params(about["params"], engine.lanes.config.vocab_size)
+    slot = Slot(-1, [int(i) for i in arrays["ids"]], params, engine.tokenizer, max_drafts)
+    slot.resume(about["reply_start"], about["finish_reason"])
+    if len(about["logprobs"]) != (0 if params.logprobs is None else len(slot.tokens)):
+        raise ValueError(f"{len(about['logprobs'])} log-probabilities for {len(slot.tokens)} tokens")
+    for token, (value, top) in zip(slot.tokens, about["logprobs"]):
+        if any(type(i) is not int or type(v) is not float for i, v in [*top, (token, value)]):
+            raise ValueError(f"{[value, top]!r} are not log-probabilities by token")
+        slot.logprobs.append(TokenLogprobs(token, value, tuple((i, v) for i, v in top)))
+    return slot
+
+
+def _params(saved: dict, vocab_size: int) -> SamplingParams:
+    """The saved choices, held to what a caller may ask; ValueError where they are not in their one normal form."""
+    normal = {**saved, "logit_bias": [tuple(pair) for pair in saved["logit_bias"]], "stop": tuple(saved["stop"])}
+    params = parse({**normal, "logit_bias": dict(normal["logit_bias"]), "stop": list(normal["stop"])}, vocab_size)
+    lists = type(saved["logit_bias"]) is list and type(saved["stop"]) is list
+    told = asdict(params) == {**normal, "logit_bias": tuple(normal["logit_bias"])}
+    if not lists or not told or (params.seed and not params.temperature):
+        raise ValueError(f"sampling choices {saved!r} are not what this version writes")
+    return params
+
+
+def _check_whole(about: dict, arrays: dict[str, np.ndarray], caches: Caches) -> None:
+    """Raises ValueError unless every array is there in its shape, and counts and ids are in range."""
+    ids, n, start = arrays["ids"], about["committed"], about["reply_start"]
+    vocab = caches.config.vocab_size
+    if ids.dtype != np.int32 or ids.ndim != 1 or (len(ids) and not 0 <= ids.min() <= ids.max() < vocab):
+        raise ValueError("ids are not token ids of this model")
+    if type(n) is not int or type(start) is not int or not (0 <= n <= len(ids) and 0 < start <= len(ids)):
+        raise ValueError(f"committed {n!r} and reply_start {start!r} do not fit {len(ids)} ids")
+    if about["finish_reason"] not in (None, "stop", "length", "cancelled"):
+        raise ValueError(f"finish_reason is {about['finish_reason']!r}")
+    rings = (len(caches.window), min(n, caches.config.sliding_window), caches.window[0].shape[1])
+    expected: dict[str, tuple[Any, tuple[int, ...]]] = {"ids": (np.int32, ids.shape)}
+    expected["window"] = (np.uint8, rings if n else (0,))
+    for source, ratio in caches.sources.items():
+        for name, pool in (("rows", caches.rows), ("keys", caches.keys)):
+            expected[f"{name}.{source}"] = (np.uint8, (n // ratio, pool[source].shape[1]))
+        if n % ratio:
+            expected[f"pair.{source}"] = (np.float32, caches.pairs[source].shape[1:])
+    found = {name: (array.dtype, array.shape) for name, array in arrays.items()}
+    if found != expected:
+        names = [name for name in sorted({*found, *expected}) if found.get(name) != expected.get(name)]
+        raise ValueError(f"arrays {', '.join(names[:4])} are not those of {n} committed tokens")
 
 
 def _state(caches: Caches, arrays: dict[str, np.ndarray], ids: list[int], engine: Engine) -> Snapshot:
@@ -145,7 +197,17 @@ def _state(caches: Caches, arrays: dict[str, np.ndarray], ids: list[int], engine
     pairs = {
         s: mx.array(arrays.get(f"pair.{s}", np.zeros((2, caches.config.head_dim), np.float32))) for s in caches.pairs
     }
-    pages = []
+    pages: list[int] = []
+    try:
+        _fill(caches, arrays, n, pages, engine)
+    except BaseException:
+        engine.lanes.pages.drop(pages)
+        raise
+    return Snapshot(np.asarray(ids, np.int32), window, pairs, pages)
+
+
+def _fill(caches: Caches, arrays: dict[str, np.ndarray], n: int, pages: list[int], engine: Engine) -> None:
+    """Takes the pages of `n` tokens, into `pages`, and writes their rows."""
     for _ in range(page_count(n)):
         engine.lanes.need_page()
         pages.append(engine.lanes.pages.take())
@@ -156,7 +218,6 @@ def _state(caches: Caches, arrays: dict[str, np.ndarray], ids: list[int], engine
             for name, pool in (("rows", caches.rows), ("keys", caches.keys)):
                 pool[source][places] = mx.array(arrays[f"{name}.{source}"])
     mx.eval(caches.arrays())
-    return Snapshot(np.asarray(ids, np.int32), window, pairs, pages)
 
 
 def _digest(about: dict, arrays: dict[str, np.ndarray]) -> str:

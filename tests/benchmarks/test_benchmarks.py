@@ -7,8 +7,12 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+
+from benchmarks.chart import HEIGHT, WIDTH, line_chart
+from tests.support.hostkit import needs_clang
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = {
@@ -17,6 +21,7 @@ QUICK = {
     "concurrent": ["--serial"],
     "prompt": ["--require-cold"],
     "soak": [],
+    "streaming": [],
 }
 
 # a mistake planted before the benchmark starts, and the benchmark that must see it
@@ -103,3 +108,29 @@ def test_planted_mistake_makes_the_exit_status_1(what: str) -> None:
     done = run("-c", start)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Traceback" not in done.stderr, done.stderr
+
+
+@needs_clang
+@pytest.mark.parametrize(
+    "name, words", [("decode_layer", ["--rows", "1,3", "--layers", "0,2"]), ("kernels", ["--only", "wo_a"])]
+)
+def test_kernel_benchmarks_write_table_plot_and_numbers(name: str, words: list[str], tmp_path: Path) -> None:
+    done = run(f"benchmarks/{name}.py", "--quick", *words, "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / f"{name}_quick.json").read_text())
+    assert found["quick"] and len(found["lines"]) >= 2 and all(line["us"] > 0 for line in found["lines"])
+    assert "smoke run" in (tmp_path / f"{name}_quick.md").read_text()
+    chart = ElementTree.parse(tmp_path / f"{name}_quick.svg").getroot()
+    assert len(chart.findall("{http://www.w3.org/2000/svg}polyline")) >= 1
+
+
+def test_a_chart_has_a_line_a_series_inside_its_frame() -> None:
+    series = {"a & b": [(1, 2.0), (4, 8.0), (16, 4.0)], "c": [(1, 0.0), (16, 10.0)]}
+    chart = ElementTree.fromstring(line_chart("title", "x", "y", series))
+    lines = chart.findall("{http://www.w3.org/2000/svg}polyline")
+    places = [tuple(map(float, p.split(","))) for line in lines for p in line.get("points", "").split()]
+    assert len(lines) == 2 and len(places) == 5
+    assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in places)
+    assert places[3][1] > places[0][1] > places[1][1] > places[4][1]  # larger is higher
+    with pytest.raises(ValueError, match="points"):
+        line_chart("title", "x", "y", {})

@@ -71,9 +71,10 @@ def test_every_expected_tensor_is_there_with_its_bytes(small: Path) -> None:
 
 def test_a_view_is_read_only_and_never_a_copy(small: Path) -> None:
     ck = Checkpoint.open(small)
-    raw = ck.raw("embed.weight")
-    assert not raw.flags.writeable and not raw.flags.owndata
-    assert np.shares_memory(raw, ck.raw("embed.weight"))
+    view = ck.view("embed.weight")
+    assert not view.flags.writeable and not view.flags.owndata
+    assert np.shares_memory(view, ck.view("embed.weight"))
+    assert np.array_equal(view, ck.raw("embed.weight"))
 
 
 def test_image_tensors_are_not_among_the_names(small: Path) -> None:
@@ -85,9 +86,10 @@ def test_image_tensors_are_not_among_the_names(small: Path) -> None:
 
 def test_a_closed_checkpoint_says_so_and_leaves_views_alive(small: Path) -> None:
     with Checkpoint.open(small) as ck:
-        view, before = ck.raw(WQ), ck.raw(WQ).tobytes()
-    with pytest.raises(ValueError, match="closed"):
-        ck.raw(WQ)
+        view, before = ck.view(WQ), ck.raw(WQ).tobytes()
+    for call in (ck.raw, ck.view, ck.array, ck.table):
+        with pytest.raises(ValueError, match="closed"):
+            call(WQ)
     assert view.tobytes() == before
 
 

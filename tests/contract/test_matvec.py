@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -48,6 +50,26 @@ def test_every_choice_fits_its_address(shape: tuple[int, int], backend: str) -> 
             assert plan.threadgroup[0] <= 1024 and k // 16 % (plan.template["PF"] * layout.running_sums(k, 16)) == 0
 
 
+@pytest.mark.parametrize("backend", ["cuda", "metal", "host"])
+@pytest.mark.parametrize("n, k, groups", [(8192, 4096, 8), (256, 1024, 4), (128, 128, 4), (160, 64, 1)])
+def test_a_quantising_threadgroup_owns_whole_blocks_of_one_group(n: int, k: int, groups: int, backend: str) -> None:
+    kernel = get("matvec_fp8_quantised")
+    for rows in range(1, 17):
+        arrays = [
+            np.empty((n, k), np.uint8),
+            np.empty((n // 32, k // 32), np.uint8),
+            np.empty((rows, groups * k), np.uint16),
+        ]
+        chosen = kernel.geometry(backend, arrays)
+        for geometry in (chosen, *kernel.geometries):
+            t: dict[str, Any] = dict(kernel.plan(arrays, geometry).template)
+            assert t["WN"] * (32 // t["LK"]) * t["TN"] % 32 == 0 and n // groups % t["TN"] == 0
+            assert kernel.plan(arrays, geometry).threadgroup[0] <= 512
+        # the table of matvec_fp8, wherever its lanes and rows are
+        wanted = table.GEOMETRIES[table.choose_fp8(backend, arrays)]
+        assert all(chosen[key] == wanted[key] for key in ("LK", "TN", "PF", "DB"))
+
+
 def test_misfits_are_refused() -> None:
     kernel = get("matvec_fp8")
     w, s = np.zeros((64, 256), np.uint8), np.zeros((2, 8), np.uint8)
@@ -60,5 +82,9 @@ def test_misfits_are_refused() -> None:
         kernel.launch([w, s, np.zeros((2, 16, 4, 4), np.float32)])
     with pytest.raises(ValueError, match="only 8 divides"):
         kernel.plan([w, s, good], table.GEOMETRIES[1], width=8)
+    with pytest.raises(ValueError, match="load width 4, expected 8 or 16"):
+        kernel.launch([w, s, good], width=4)
+    with pytest.raises(ValueError, match="matvec_fp8_quantised: 40 rows of w in 1 groups"):
+        get("matvec_fp8_quantised").launch([w[:40], s, good])
     with pytest.raises(ValueError, match="4 matrices, expected 1 to 3"):
         matvec_fp8([(mx.zeros((32, 32)), mx.zeros((1, 1)))] * 4, mx.zeros((1, 32)), backend="host")

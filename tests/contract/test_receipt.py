@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +13,7 @@ from tensorfold.contract.bench import HostBench
 from tensorfold.contract.report import digest
 from tensorfold.kernels import Control, Kernel
 from tensorfold.receipt import __main__ as command
-from tensorfold.receipt import arithmetic, machine
+from tensorfold.receipt import arithmetic, machine, suite
 from tensorfold.receipt.kernels import examine, stored_digests
 from tests.support.hostkit import needs_clang
 
@@ -45,9 +46,9 @@ def test_receipt_on_the_host(capsys: pytest.CaptureFixture[str], tmp_path: Path)
 def test_a_compile_error_is_verbatim(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    broken = RMS.mutated(Control("broken", "float mean = ", "float mean = missing + "))
+    broken = RMS.mutated(Control("broken", "float r = ", "float r = missing + "))
     monkeypatch.setattr(command, "all_kernels", lambda: {"rms_norm": broken})
-    assert command.main(["--backend", "host", "--out", str(tmp_path / "r.json")]) == 1
+    assert command.main(["--backend", "host", "--part", "kernels", "--out", str(tmp_path / "r.json")]) == 1
     out = capsys.readouterr().out
     assert "DOES NOT BUILD" in out and "use of undeclared identifier 'missing'" in out and "NOT everything holds" in out
 
@@ -72,3 +73,68 @@ def test_machine_names_no_person_or_place() -> None:
 def test_digests_come_from_the_host_alone() -> None:
     with pytest.raises(SystemExit):
         command.main(["--backend", "host", "--only", "rope", "--write-digests"])
+
+
+# ---- the suite in the receipt
+
+
+@pytest.fixture
+def no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "all_kernels", dict)
+
+
+def receipt_of(tmp_path: Path, *arguments: str) -> tuple[int, dict]:
+    path = tmp_path / "receipt.json"
+    code = command.main(["--backend", "host", "--out", str(path), *arguments])
+    return code, json.loads(path.read_text())
+
+
+@needs_clang
+@pytest.mark.parametrize("ok", [True, False])
+def test_the_suites_verdict_is_the_receipts(
+    ok: bool, no_kernels: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = {"checkpoint": "tiny-v41", "findings": [{"name": "a law", "ok": ok, "detail": "3 rows"}], "seconds": 1.0}
+    found |= {"tokens_per_second": {"one reply": 5.5, "prompt": None}, "ok": ok}
+    asked = []
+    monkeypatch.setattr(suite, "examine", lambda *a: asked.append(a[:2]) or found)
+    code, receipt = receipt_of(tmp_path)
+    assert code == 1 - ok and receipt["ok"] == ok and receipt["suite"] == found and asked == [(suite.EXAMPLE, "host")]
+    out = capsys.readouterr().out
+    assert f"{'pass' if ok else 'FAIL'}  a law: 3 rows" in out and "tokens/s: one reply 5.5\n" in out
+    assert f"SUITE tiny-v41: {int(ok)} of 1 hold" in out and out.count("NOT everything holds") == 1 - ok
+
+
+@needs_clang
+def test_without_a_checkout_the_receipt_says_why_no_suite_was_run(
+    no_kernels: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(suite, "EXAMPLE", tmp_path / "nowhere")
+    code, receipt = receipt_of(tmp_path)
+    assert code == 0 and "--model" in receipt["suite"]["not_run"]
+    assert "the suite was not run: no checkpoint" in capsys.readouterr().out
+
+
+@needs_clang
+def test_kernels_by_name_are_not_a_whole_checkpoint(no_kernels: None, tmp_path: Path) -> None:
+    assert receipt_of(tmp_path, "--only", "rope")[1]["suite"] == {"not_run": "only kernels were asked for"}
+    assert receipt_of(tmp_path, "--part", "kernels")[1]["suite"] == {"not_run": "only kernels were asked for"}
+
+
+def test_a_folder_that_is_no_checkpoint_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["--model", str(tmp_path)])
+    assert "has no config.json" in capsys.readouterr().err
+
+
+@needs_clang
+def test_logits_are_stored_by_checkpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Beside those of other checkpoints, and nothing else is run."""
+    stored = tmp_path / "logits.json"
+    stored.write_text('{"other": {"logits": "1", "state": "2"}}')
+    monkeypatch.setattr(suite, "STORED", stored)
+    found, mine = {"logits": "3", "state": "4"}, SimpleNamespace(identity="mine")
+    monkeypatch.setattr(suite, "make_runner", lambda *a: SimpleNamespace(checkpoint=mine, close=list))
+    monkeypatch.setattr(suite, "RowLaw", lambda runner: SimpleNamespace(digests=lambda: found))
+    assert command.main(["--write-logits"]) == 0
+    assert suite.stored_logits() == {"mine": found, "other": {"logits": "1", "state": "2"}}

@@ -11,16 +11,22 @@ from tests.engine.kit import CALM, TRAINED, References
 
 
 @pytest.fixture(scope="session")
-def calm() -> Iterator[Model]:
+def backend(request: pytest.FixtureRequest) -> str | None:
+    """What `--backend` names, or None: this machine's own."""
+    return request.config.getoption("--backend")
+
+
+@pytest.fixture(scope="session")
+def calm(backend: str | None) -> Iterator[Model]:
     """Random weights, window 16, drafts fixed, nothing kept between prompts."""
-    with Model.load(CALM, draft_policy="fixed", prefix_bytes=0) as model:
+    with Model.load(CALM, backend=backend, draft_policy="fixed", prefix_bytes=0) as model:
         yield model
 
 
 @pytest.fixture(scope="session")
-def trained() -> Iterator[Model]:
+def trained(backend: str | None) -> Iterator[Model]:
     """Trained weights, window 32, drafts fixed, nothing kept between prompts."""
-    with Model.load(TRAINED, draft_policy="fixed", prefix_bytes=0) as model:
+    with Model.load(TRAINED, backend=backend, draft_policy="fixed", prefix_bytes=0) as model:
         yield model
 
 

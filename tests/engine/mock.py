@@ -13,6 +13,7 @@ import mlx.core as mx
 import numpy as np
 
 from tensorfold.backend.base import Columns
+from tensorfold.backend.composed import Composed
 from tensorfold.backend.layout import RowKind
 from tensorfold.backend.ops import attention
 from tensorfold.checkpoint.synthetic_config import flat_config
@@ -50,16 +51,11 @@ class Bytes:
         return self._decoder.decode(b"", True)
 
 
-class MockBackend:
+class MockBackend(Composed):
     """What commits and gathers need."""
 
     def gather(self, rows: Columns) -> mx.array:
         return attention.gather(rows)
-
-    def commit(self, cache: mx.array, places: mx.array, rows: mx.array, keep: mx.array) -> mx.array:
-        keep = keep.reshape(-1, *[1] * (rows.ndim - 1))
-        cache[places] = mx.where(keep, rows, cache[places])
-        return cache
 
 
 def encode(a: mx.array, b: mx.array, size: int) -> mx.array:
@@ -106,13 +102,12 @@ class MockNetwork:
 
     def __init__(self, eos_after: int | None = None, bad: int | None = None):
         self.config, self.backend, self.eos_after, self.bad, self.forwards = CONFIG, MockBackend(), eos_after, bad, 0
+        self.traceable = False
 
     def __call__(self, plan, caches: Caches, watch=None) -> Forward:
         self.forwards += 1
         ids = plan.ids
-        position = mx.array(
-            np.concatenate([np.arange(s.start, s.start + s.rows) for s in plan.segments]).astype(np.int32)
-        )
+        position = plan.compressed[1].visible - 1
         window = encode(ids, position, caches.window[0].shape[1])
         seen, where = decode(self.backend.gather(Columns(caches.window[3], window, plan.window, RowKind.WINDOW)))
         total = mx.sum(mx.where(plan.window >= 0, term(seen, where), 0), 1)
@@ -158,7 +153,7 @@ class MockDrafter:
 
     def propose(self, caches: Caches, slots, tokens, position, table, draw) -> Proposals:
         assert table.shape[:2] == (tokens.shape[0], self.block)
-        ring = caches.rings[-1].reshape(caches.slots, WIDTH, -1)[slots]
+        ring = caches.rings[-1].reshape(caches.slots + 1, WIDTH, -1)[slots]
         seen, where = decode(ring)
         filled = mx.arange(WIDTH)[None] < (position + 1)[:, None]
         block, logits = [tokens], []
@@ -188,7 +183,7 @@ def make(
 ) -> Engine:
     """An engine over the mock, drafts fixed to what each slot asks."""
     caches = Caches(CONFIG, slots, 1, STAGES)
-    lanes = Lanes(MockNetwork(**network), drafter or MockDrafter(), caches, lambda history, ids: [], chunk, True)
+    lanes = Lanes(MockNetwork(**network), drafter or MockDrafter(), caches, lambda runs: [], chunk, True)
     return Engine(lanes, Bytes(), context, prefix_bytes, 48)
 
 

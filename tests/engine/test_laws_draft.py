@@ -69,8 +69,8 @@ def test_fixed_drafts_save_forwards_on_code(trained, alone_trained):
     assert all(r.stats.forwards == r.stats.rounds for r in replies)
 
 
-def test_a_measured_budget_changes_no_token(alone):
+def test_a_measured_budget_changes_no_token(alone, backend):
     """Case 12: drafting turned up and down by what it pays draws the same."""
-    with Model.load(CALM, prefix_bytes=0) as model:
+    with Model.load(CALM, backend=backend, prefix_bytes=0) as model:
         reply = model.generate(PROMPTS[3], max_tokens=TOKENS, **sampling(1))
     assert reply.tokens == alone(PROMPTS[3], TOKENS, **sampling(1))

@@ -117,6 +117,24 @@ def test_a_full_house_refuses_it_and_loses_nothing(tmp_path):
     assert again.tokens == greedy(PROMPT, 5)
 
 
+def test_a_restore_that_breaks_off_gives_its_pages_back(tmp_path, monkeypatch):
+    from tensorfold.state import save
+
+    engine = make(slots=2)
+    slot = engine.open(PROMPT, params(5), 0)
+    finish(engine)
+    save.save(tmp_path / "slot", engine, slot, "mock")
+    held = engine.lanes.pages.count - engine.lanes.pages.free
+
+    def refuse(*_):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr("tensorfold.state.save._fill", lambda *a, fill=save._fill: (fill(*a), refuse()))
+    with pytest.raises(MemoryError):
+        save.restore(tmp_path / "slot", engine, "mock", 0)
+    assert engine.lanes.pages.count - engine.lanes.pages.free == held and engine.slots == [slot]
+
+
 DIES = """
 import os, sys
 from pathlib import Path
@@ -149,6 +167,56 @@ def test_a_save_that_is_killed_or_fails_leaves_the_old_file(calm, saved, tmp_pat
         assert path.read_bytes() == b"old" and sum(p.name.endswith(".part") for p in tmp_path.iterdir()) == 1
         handle.save(path)
     assert path.read_bytes() == (saved / "plain").read_bytes()
+
+
+WRITES = """
+import os, resource, signal, sys
+from pathlib import Path
+from tensorfold.state import save
+from tests.engine.mock import make, params, finish
+engine = make(slots=1)
+slot = engine.open([5, 6, 7], params(3), 0)
+finish(engine)
+path, how = Path(sys.argv[1]), sys.argv[2]
+if how == "full":
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+fdopen = os.fdopen
+def half(fd, mode):
+    file = fdopen(fd, mode, buffering=0)
+    write = file.write
+    class Torn:
+        def __enter__(self): return self
+        def __exit__(self, *a): file.close()
+        def write(self, data):
+            write(data[: len(data) // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+    return Torn()
+if how == "killed":
+    os.fdopen = half
+try:
+    save.save(path, engine, slot, "mock")
+except OSError as error:
+    print(error.strerror)
+    sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("how,code", [("full", 3), ("killed", -9)])
+def test_a_save_that_the_disk_or_the_system_stops_in_the_middle_leaves_the_old_file(how, code, tmp_path, calm, saved):
+    """The operating system refuses to write on after 1000 bytes, or the process is killed with half of them written;
+    the torn half is no state."""
+    path = tmp_path / "slot"
+    path.write_bytes((saved / "plain").read_bytes())
+    done = subprocess.run([sys.executable, "-c", WRITES, str(path), how], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    calm.restore(path).close()
+    torn = [p for p in tmp_path.iterdir() if p != path]
+    assert len(torn) == (how == "killed")
+    for part in torn:
+        assert part.stat().st_size > 0
+        with pytest.raises(SaveError):
+            calm.restore(part)
 
 
 @pytest.mark.parametrize("committed", [0, 1, 15, 16, 17, 127, 128, 129])

@@ -48,11 +48,40 @@ def glue_pairs(draw: Draw, rows: int = 5, d: int = 256) -> list[Pair]:
         Pair("rms_norm", (y, w, EPS), lambda x, w, eps: glue.rms_norm(x, w, 1e-20)),
         Pair("hc_mean", (x,), glue.hc_mean),
         Pair("hc_post", (y, x, post, comb), glue.hc_post),
+        Pair("hc_post_dots", (y, x, post, comb, draw.normal(24, 4 * d, scale=0.02)), _with_products),
         Pair("hc_collapse_norm", (x, pre, w, EPS), lambda x, p, w, e: glue.hc_collapse_norm(x, p, w, 1e-20)),
         Pair(
             "hc_collapse_norm", (x, pre, w, EPS), lambda x, p, w, e: glue.hc_collapse(x, p), {"norm": False}, "collapse"
         ),
+        Pair("hc_enter", (*_mix(draw, rows, d), x, pre, w), _enter, {"width": 4 * d}),
     ]
+
+
+def _mix(draw: Draw, rows: int, d: int) -> tuple[Array, ...]:
+    """Partial products of streams of about size one, base, scale and both eps."""
+    part = draw.normal(rows, d // 128, 25)
+    part[:, :, 24] = draw.uniform(400.0, 600.0, rows, d // 128)
+    return part, draw.normal(24), draw.uniform(0.5, 2.0, 3), EPS, np.array([1e-6], f32)
+
+
+def _enter(part: mx.array, base: mx.array, scale: mx.array, *more: mx.array) -> list[mx.array]:
+    x, pre, w = more[2:]
+    total = part.sum(1)
+    rms = mx.rsqrt(total[:, 24:] / (x.shape[1] * x.shape[2]) + 1e-20)
+    h = glue.hc_collapse_norm(x, pre, w, 1e-20)
+    planes = quant.round_trip_fp8(h).astype(mx.float32).reshape(len(h), -1, 4, 4).swapaxes(1, 2)
+    return [*glue.hc_split(total[:, :24], rms, base, scale, 4, 20, 1e-6), h, planes]
+
+
+def _with_products(y: mx.array, x: mx.array, post: mx.array, comb: mx.array, fn: mx.array) -> list[mx.array]:
+    out = glue.hc_post(y, x, post, comb)
+    chunks = out.astype(mx.float32).reshape(len(out), -1, 1, 16, 32)
+    products = chunks * fn.reshape(24, -1, 16, 32).swapaxes(0, 1)
+    return [out, mx.concatenate([products, chunks * chunks], 2).sum(-2).sum(-1)]
+
+
+def _leave(routed: mx.array, shared: mx.array, *streams: mx.array) -> mx.array:
+    return glue.hc_post(moe.join(routed, shared), *streams)
 
 
 def moe_pairs(draw: Draw, rows: int = 5, d: int = 256, inner: int = 96, k: int = 6) -> list[Pair]:
@@ -60,8 +89,15 @@ def moe_pairs(draw: Draw, rows: int = 5, d: int = 256, inner: int = 96, k: int =
     gate, up = draw.bf16(rows, k, inner, scale=5.0), draw.bf16(rows, k, inner, scale=5.0)
     weights = draw.uniform(0.0, 1.5, rows, k)
     plain = partial(moe.swiglu, limit=10.0)
+    streams = draw.bf16(rows, 4, d), draw.uniform(0.0, 2.0, rows, 4), doubly_normal(draw, rows)
     return [
         Pair("moe_join", (draw.bf16(rows, k, d), draw.bf16(rows, d)), moe.join),
+        Pair("moe_leave", (draw.bf16(rows, k, d), draw.bf16(rows, d), *streams), _leave),
+        Pair(
+            "moe_leave_dots",
+            (draw.bf16(rows, k, d), draw.bf16(rows, d), *streams, draw.normal(24, 4 * d, scale=0.02)),
+            lambda routed, shared, *more: _with_products(moe.join(routed, shared), *more),
+        ),
         Pair("swiglu_weighted", (gate, up, weights, LIMIT), lambda g, u, w, _: plain(g, u, weights=w[..., None])),
         Pair("swiglu_weighted", (gate, up, LIMIT, LIMIT), lambda g, u, *_: plain(g, u), {"weighted": False}, "shared"),
     ]

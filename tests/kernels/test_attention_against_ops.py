@@ -9,13 +9,14 @@ import pytest
 from tensorfold import kernels
 from tensorfold.backend.base import Columns
 from tensorfold.backend.layout import RowKind
-from tensorfold.backend.ops import attention
+from tensorfold.backend.ops import attention, glue
 from tensorfold.contract.value import outside
 from tensorfold.kernels.attend import Run, attend, trials
 from tensorfold.kernels.candidate_blocks import candidate_blocks
 from tensorfold.kernels.index_scores import index_scores, packed
 from tensorfold.kernels.inputs import Draw
 from tensorfold.kernels.kernel import Array, Case, as_mlx, as_numpy
+from tensorfold.kernels.launch import run_host
 from tensorfold.kernels.select import select
 from tests.support.hostkit import needs_clang
 
@@ -103,25 +104,77 @@ def test_attend_and_ops_within_the_bound(case: Case) -> None:
     a, near, far = runs(case)
     columns = [Columns(*near, RowKind.WINDOW)] + ([Columns(*far, RowKind.COMPRESSED)] if far else [])
     truths = kernel.reference(*case.arrays)
-    for y in (attend(a["q"], a["sink"], near, far, backend="host"), attention.attend(a["q"], columns, a["sink"])):
+    made = attend(a["q"], a["table"], a["sink"], near, far, backend="host")
+    twin = glue.rope(attention.attend(glue.rope(a["q"], a["table"], False), columns, a["sink"]), a["table"], True)
+    for y in (made, twin):
         found, worst = outside(kernel.bound, [as_numpy(y)], truths, case.arrays, {})
         assert not found and worst <= 1, found
+
+
+def test_attend_of_more_columns_than_threadgroup_memory_holds() -> None:
+    kernel, case = kernels.get("attend"), trials.case("long", 8, 64, (2, 133, 700), 5)
+    expected = kernel.stated(*case.arrays)[0]
+    for geometry in kernel.geometries:
+        assert np.array_equal(run_host(kernel, list(case.arrays), kernel.launch(case.arrays, geometry))[0], expected)
+
+
+def test_attend_keeps_a_negative_zero_beside_empty_columns() -> None:
+    """An output below zero that a far higher score shrinks to -0 stays -0: later columns add -0, empty ones nothing."""
+    kernel, made = kernels.get("attend"), trials.case("zero", 8, 64, (1, 96, 0), 6)
+    a = dict(zip(trials.NAMES, (x.copy() for x in made.arrays)))
+    a["q"][:] = 0x3F80
+    a["window"][:2, 64:], a["window"][0, :64], a["window"][1, :64] = 127, 0xB8, 0x80
+    a["window"][1, 0], a["window"][1, 64] = 0x7E, 129
+    a["window_places"][:], a["window_places"][0, 0], a["window_places"][0, 70] = -1, 0, 1
+    arrays = tuple(a.values())
+    expected = kernel.stated(*arrays)[0]
+    assert np.all(expected[..., 1:48] == 0x8000)
+    for geometry in kernel.geometries:
+        assert np.array_equal(run_host(kernel, list(arrays), kernel.launch(arrays, geometry))[0], expected)
+
+
+def test_attend_of_narrow_rows_at_odd_addresses_changes_no_bit() -> None:
+    kernel, case = kernels.get("attend"), trials.case("8 x 64", 8, 64, (5, 32, 40), 1)
+    expected = kernel.stated(*case.arrays)[0]
+    places = [1 if a.dtype == np.uint8 else 0 for a in case.arrays] + [0]
+    assert np.array_equal(run_host(kernel, list(case.arrays), kernel.launch(case.arrays), offsets=places)[0], expected)
 
 
 def test_attend_changes_no_bit_with_empty_columns_or_without_new_rows() -> None:
     a, near, far = runs(CASES[0])
     assert far is not None
-    plain = as_numpy(attend(a["q"], a["sink"], near, far, backend="host"))
+    given = a["q"], a["table"], a["sink"]
+    plain = as_numpy(attend(*given, near, far, backend="host"))
     padded = (far[0], far[1], mx.pad(far[2], [(0, 0), (0, 200)], constant_values=-1))
-    assert np.array_equal(as_numpy(attend(a["q"], a["sink"], near, padded, backend="host")), plain)
+    assert np.array_equal(as_numpy(attend(*given, near, padded, backend="host")), plain)
     joined = mx.concatenate([far[0], far[1]])
     stored = (joined, mx.zeros((0, 0), mx.uint8), far[2])
-    assert np.array_equal(as_numpy(attend(a["q"], a["sink"], near, stored, backend="host")), plain)
+    assert np.array_equal(as_numpy(attend(*given, near, stored, backend="host")), plain)
+
+
+@pytest.mark.parametrize("case", CASES[:3], ids=lambda c: c.name)
+def test_attend_turns_as_rope_before_and_after(case: Case) -> None:
+    rope = kernels.get("rope")
+    a, near, far = runs(case)
+    rows, turned = a["table"].shape[:2]
+    at, still = mx.arange(rows, dtype=mx.int32), as_mlx(trials.not_turned(rows, 2 * turned))
+    q = rope(a["q"], a["table"], at, backend="host")[0]
+    apart = rope(attend(q, still, a["sink"], near, far, backend="host"), a["table"], at, backend="host", inverse=True)
+    made = attend(a["q"], a["table"], a["sink"], near, far, backend="host")
+    assert np.array_equal(as_numpy(made), as_numpy(apart[0]))
 
 
 @pytest.mark.parametrize(
     "name, change",
-    [("attend", 6), ("attend", 1), ("index_scores", 5), ("compress_pair", 1), ("select_rows", 1), ("block_scores", 1)],
+    [
+        ("attend", 7),
+        ("attend", 2),
+        ("attend", 1),
+        ("index_scores", 5),
+        ("compress_pair", 1),
+        ("select_rows", 1),
+        ("block_scores", 1),
+    ],
 )
 def test_a_plan_names_what_does_not_fit(name: str, change: int) -> None:
     kernel = kernels.get(name)

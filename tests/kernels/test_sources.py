@@ -100,11 +100,15 @@ def test_a_mistake_is_planted_exactly_once() -> None:
     assert planted.text != kernel.text and backend_text(kernel.text, True) != backend_text(planted.text, True)
 
 
+# a launch that stands for two may be as long as both, less what they share
+TOGETHER = {"moe_up": 18000, "moe_down": 18000, "matvec_fp8_quantised": 13000}
+
+
 @pytest.mark.parametrize("kernel", kernels.all_kernels().values(), ids=lambda k: k.name)
 def test_every_kernel_is_small_text(kernel: kernels.Kernel) -> None:
     for metal in (True, False):
         header, body = backend_text(kernel.text, metal)
-        assert (header + body).isascii() and len(header) + len(body) < 12000
+        assert (header + body).isascii() and len(header) + len(body) < TOGETHER.get(kernel.name, 12000)
     assert len(kernel.controls) >= 2 and all("host" in c.backends for c in kernel.controls)
     assert kernel.bound.reason
     for control in kernel.controls:

@@ -65,7 +65,7 @@ def check_stored_rows(s: Sublayers, layer: int) -> int:
 
 def check_window(s: Sublayers, layer: int) -> None:
     """Stored window rows: equal, but for rows where an element before the quantiser flipped over a code boundary."""
-    rows = to_numpy(s.backend.unpack(s.attended[layer].window, RowKind.WINDOW))
+    rows = to_numpy(s.reader.unpack(s.attended[layer].window, RowKind.WINDOW))
     r = reference(s.name)
     want = r.window_rows(f"layers.{layer}", s.trace.q(layer, "attn_in"), np.arange(len(rows)), r.ratios[layer])
     a = agreement(rows, want)
@@ -82,22 +82,36 @@ def check_queries(s: Sublayers, layer: int) -> None:
 
 
 def check_attend(s: Sublayers, layer: int) -> None:
-    """Softmax over the very columns that were attended: P flips by 2^-9 of one weight, so one step at most."""
+    """Softmax over the very columns that were attended: P flips by 2^-9 of one weight, so one step at most. Turned back
+    inside the kernel, a flip reaches both elements of its pair, and their own rounding may add a step."""
+    r, p = reference(s.name), f"layers.{layer}"
     q, columns, used, out = s.attend(layer)
-    a = agreement(out, reference(s.name).attend(f"layers.{layer}", q, columns, used))
-    assert a.equal >= 0.997 and a.steps <= 1, str(a)
+    want = r.attend(p, q, columns, used)
+    if s.turned_back:
+        a = agreement(out, r.rope(want, s.trace.rows, r.ratios[layer], inverse=True))
+        assert a.equal >= 0.997 and a.steps <= 2, str(a)
+    else:
+        a = agreement(out, want)
+        assert a.equal >= 0.997 and a.steps <= 1, str(a)
 
 
 def check_output(s: Sublayers, layer: int) -> None:
     """Inverse RoPE, wo_a and wo_b of the attended heads."""
-    r, got = reference(s.name), s.attention(layer)[0]
-    through_codes((got, r.output(f"layers.{layer}", s.attend(layer)[3], s.trace.rows, r.ratios[layer])))
+    r, got, p = reference(s.name), s.attention(layer)[0], f"layers.{layer}"
+    heads = s.attend(layer)[3]
+    through_codes((got, r.project(p, heads) if s.turned_back else r.output(p, heads, s.trace.rows, r.ratios[layer])))
 
 
 def check_attention(s: Sublayers, layer: int) -> None:
     """attn_out as published. A turned code of a stored row reaches every query that attends to it: with 512 dims and
-    312 rows a few turn, so half of the outputs may move; the narrow checkpoints keep nine rows in ten."""
-    through_codes(s.attention(layer), 0.5 if s.name == "heads" else 0.9)
+    312 rows a few turn, so half of the outputs may move; the narrow checkpoints keep nine rows in ten. Scores that are
+    not rounded as published select other rows for some queries: those are left out, one in five at most."""
+    got, want = s.attention(layer)
+    if s.turned_back:
+        alike = s.selected_as_published(layer)
+        assert alike.mean() >= 0.8, f"{alike.mean():.3f} of the queries select what the published code does"
+        got, want = to_numpy(got)[alike], want[alike]
+    through_codes((got, want), 0.5 if s.name == "heads" else 0.9)
 
 
 def published_scores(s: Sublayers, layer: int, rounded: bool) -> tuple[np.ndarray, np.ndarray | None]:

@@ -335,8 +335,12 @@ class Reference:
 
     def output(self, p: str, o: np.ndarray, positions: np.ndarray, ratio: int) -> np.ndarray:
         """Inverse RoPE, the grouped projection, then wo_b: [R, D]."""
+        return self.project(p, self.rope(o, positions, ratio, inverse=True))
+
+    def project(self, p: str, o: np.ndarray) -> np.ndarray:
+        """The grouped projection of heads that are turned back, then wo_b: [R, D]."""
         groups = self.c["o_groups"]
-        o = self.rope(o, positions, ratio, inverse=True).reshape(len(o), groups, -1)
+        o = o.reshape(len(o), groups, -1)
         wo_a = bf16(self.matrix(f"{p}.attn.wo_a")).astype(F64).reshape(groups, -1, o.shape[-1])
         return self.fp8(f"{p}.attn.wo_b", bf16(np.einsum("tgd,grd->tgr", o.astype(F64), wo_a)).reshape(len(o), -1))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -16,7 +18,7 @@ from tensorfold.network.attention import Attention, Shared
 from tensorfold.network.compressor import Compressor
 from tensorfold.network.engram import Engram
 from tensorfold.network.head import Head
-from tensorfold.network.hyper import HyperConnection
+from tensorfold.network.hyper import HyperConnection, Streams
 from tensorfold.network.indexer import Indexer
 from tensorfold.network.moe import Moe
 from tensorfold.network.plan import Plan, Planner, Window
@@ -37,7 +39,8 @@ def bf16_array(values: np.ndarray) -> mx.array:
 
 @dataclass(frozen=True)
 class Attended:
-    """One layer's attention over all rows of a trace; `call` holds what `Backend.attend` was given and what it gave."""
+    """One layer's attention over all rows of a trace; `call` holds turned queries, the columns attended to, and what it
+    gave: before it was turned back, or after where that is one kernel (`Sublayers.turned_back`)."""
 
     out: mx.array
     window: mx.array
@@ -48,20 +51,32 @@ class Attended:
 class Sublayers:
     """The sublayers of a golden checkpoint on one backend; the whole trace is one round of one slot from position 0."""
 
-    def __init__(self, name: str, backend: type[OpsBackend] = PublishedScores):
+    def __init__(self, name: str, backend: Callable[[ModelConfig], Any] = PublishedScores):
         self.name, folder = name, FOLDERS[name]
         self.config = ModelConfig.from_folder(folder)
         self.source = PartialSource.folder(folder)
         self.trace = Trace.load(name)
         self.backend: Backend = backend(self.config)
+        # decodes packed rows and turns heads, which a backend of kernels need not do by itself
+        self.reader = self.backend if isinstance(self.backend, OpsBackend) else OpsBackend(self.config)
+        self.turned_back = self.reader is not self.backend
         self._calls: list[tuple[mx.array, list[Columns], mx.array]] = []
-        attend = self.backend.attend
+        if self.turned_back:
+            whole = self.backend.attend_rotated
 
-        def record(q: mx.array, columns: list[Columns], sink: mx.array) -> mx.array:
-            self._calls.append((q, columns, attend(q, columns, sink)))
-            return self._calls[-1][2]
+            def record_whole(q: mx.array, table: mx.array, columns: list[Columns], sink: mx.array) -> mx.array:
+                self._calls.append((self.reader.rope(q, table), columns, whole(q, table, columns, sink)))
+                return self._calls[-1][2]
 
-        setattr(self.backend, "attend", record)  # noqa: B010
+            setattr(self.backend, "attend_rotated", record_whole)  # noqa: B010
+        else:
+            attend = self.reader.attend
+
+            def record(q: mx.array, columns: list[Columns], sink: mx.array) -> mx.array:
+                self._calls.append((q, columns, attend(q, columns, sink)))
+                return self._calls[-1][2]
+
+            setattr(self.backend, "attend", record)  # noqa: B010
 
     def has(self, layer: int, quantity: str) -> bool:
         return f"layers.{layer}.{quantity}" in self.trace
@@ -88,20 +103,20 @@ class Sublayers:
         """attn_in, ffn_in, x_out, pre_out of a layer whose sublayers answer as published."""
         t, p = self.trace, f"layers.{layer}"
         embed = self.source.raw("embed.weight") if "embed.weight" in self.source else None
-        x, pre = bf16_array(t.stream_in(layer, embed)), mx.array(np.ascontiguousarray(t.pre_in(layer)))
+        s = Streams(bf16_array(t.stream_in(layer, embed)), mx.array(np.ascontiguousarray(t.pre_in(layer))))
         seen = {}
         for kind in ("attn", "ffn"):
 
-            def answer(h: mx.array, kind: str = kind) -> tuple[mx.array, None]:
+            def answer(h: mx.array, _: object, kind: str = kind) -> tuple[mx.array, None]:
                 seen[kind] = h
                 return self.inputs(layer, f"{kind}_out"), None
 
-            x, pre, _ = HyperConnection(self.source, p, kind, self.backend)(x, pre, answer)
+            s, _ = HyperConnection(self.source, p, kind, self.backend)(s, answer, None)
         return {
             "attn_in": (seen["attn"], t.at(f"{p}.attn_in", t.rows)),
             "ffn_in": (seen["ffn"], t.q(layer, "ffn_in")),
-            "x_out": (x, t.q(layer, "x_out")),
-            "pre_out": (pre, t.q(layer, "pre_out")),
+            "x_out": (s.x, t.q(layer, "x_out")),
+            "pre_out": (s.pre, t.q(layer, "pre_out")),
         }
 
     def engram(self, layer: int) -> Pair:
@@ -131,7 +146,7 @@ class Sublayers:
         out: dict[str, Pair] = {}
         for kind, name, got in zip((RowKind.COMPRESSED, RowKind.KEY), ("compress_kv_cache", "indexer.k_cache"), packed):
             if (stored := f"cache.layers.{layer}.attn.{name}") in self.trace:
-                out[name] = self.backend.unpack(got, kind), self.trace.at(stored, rows)
+                out[name] = self.reader.unpack(got, kind), self.trace.at(stored, rows)
         return out
 
     @cached_property
@@ -142,7 +157,8 @@ class Sublayers:
             prefix = f"layers.{role.layer}"
             if self.has(role.layer, "attn_out"):
                 attention = Attention(self.source, prefix, role, self.config, self.backend)
-                y, window = attention(self.inputs(role.layer), self.plan, self.caches, shared)
+                x = self.inputs(role.layer)
+                y, window = attention(x, self.backend.act_quant_fp8(x), self.plan, self.caches, shared)
                 out[role.layer] = Attended(y, window, shared.selection if role.owns_index else None, self._calls[-1])
             elif self.has(role.layer, "topk_idxs"):
                 out[role.layer] = self._select_only(role.layer, shared)
@@ -162,7 +178,7 @@ class Sublayers:
             indexer.queries(flat, table),
             indexer.head_weights(x),
             keys,
-            self.plan.segments,
+            self.plan,
             part.visible,
             shared.candidates,
         )
@@ -177,7 +193,7 @@ class Sublayers:
         assert call is not None
         rows = mx.array(self.trace.rows)
         picked = [c._replace(places=c.places[rows]) for c in call[1]]
-        columns = np.concatenate([to_numpy(self.backend.unpack(self.backend.gather(c), c.kind)) for c in picked], 1)
+        columns = np.concatenate([to_numpy(self.reader.unpack(self.reader.gather(c), c.kind)) for c in picked], 1)
         used = np.concatenate([np.array(c.places) >= 0 for c in picked], 1)
         return to_numpy(call[0][rows]), columns, used, to_numpy(call[2][rows])
 
@@ -188,10 +204,17 @@ class Sublayers:
         got, want = np.array(chosen)[self.trace.rows], self.trace.q(layer, "topk_idxs")
         return np.pad(got, ((0, 0), (0, want.shape[1] - got.shape[1])), constant_values=-1), want
 
+    def selected_as_published(self, layer: int) -> np.ndarray:
+        """For each kept row, whether the rows that the layer attends to are those that the published code selected."""
+        source = self.config.roles[layer].index_source
+        if source is None:
+            return np.ones(len(self.trace.rows), bool)
+        return np.all(np.equal(*self.selection(source)), -1)
+
     def window(self, layer: int) -> Pair:
         """The last W stored window rows, by ring slot."""
         width, at = self.config.sliding_window, np.arange(len(self.trace.ids))[-self.config.sliding_window :]
-        rows = self.backend.unpack(self.attended[layer].window[-width:], RowKind.WINDOW)
+        rows = self.reader.unpack(self.attended[layer].window[-width:], RowKind.WINDOW)
         return rows, self.trace[f"cache.layers.{layer}.attn.window_kv_cache"][at % width]
 
     # ---- experts, taps, head
@@ -200,7 +223,10 @@ class Sublayers:
         """The MoE of a layer on rows of the caller's."""
         c = self.config
         moe = Moe(self.source, f"layers.{layer}", c, self.backend, c.n_routed_experts, c.num_experts_per_tok)
-        return moe(bf16_array(x))
+        return self._join(moe, bf16_array(x))
+
+    def _join(self, moe: Moe, x: mx.array) -> mx.array:
+        return self.backend.joined(moe(x, self.backend.act_quant_fp8(x)))
 
     def moe(self, layer: int) -> dict[str, Pair]:
         """Routing by ascending id, its weights in that order, and ffn_out."""
@@ -211,7 +237,7 @@ class Sublayers:
         order = np.argsort(t.q(layer, "gate_idx"), 1)
         published = (np.take_along_axis(t.q(layer, n), order, 1) for n in ("gate_idx", "gate_w"))
         return dict(zip(("ids", "weights"), zip((ids, weights), published))) | {
-            "ffn_out": (moe(x), t.q(layer, "ffn_out"))
+            "ffn_out": (self._join(moe, x), t.q(layer, "ffn_out"))
         }
 
     def tap(self, layer: int) -> Pair:

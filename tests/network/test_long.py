@@ -13,11 +13,11 @@ import pytest
 import tensorfold
 from tensorfold.backend.ops import OpsBackend
 from tensorfold.checkpoint import synthetic
+from tensorfold.receipt.runner import Run, Runner
 from tests.network.reference import Reference
 from tests.network.test_streams import goldens
 from tests.support.compare import agreement, to_numpy
 from tests.support.goldens import EXAMPLE
-from tests.support.runs import Run, Runner
 
 LENGTHS = (100, 129, 257, 1025, 2049, 4096)
 # far apart, because neighbours share their window's rows

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import tensorfold
-from tensorfold import loading
+from tensorfold.backend import choice
 from tensorfold.backend.ops import OpsBackend, probe
-from tensorfold.backend.ops.rows import row_wise
+from tensorfold.backend.rows import row_wise
+from tensorfold.receipt.runner import Run, Runner
 from tests.network.test_streams import goldens
 from tests.support.goldens import DATA, EXAMPLE, Trace
-from tests.support.runs import Run, Runner
 
 FOLDERS = {"tiny_calm": DATA / "tiny_calm", "trained": EXAMPLE}
 CHUNKS = (1, 2, 3, 7, 16, 64)
@@ -123,7 +123,7 @@ def test_after_the_probe_everything_runs_row_by_row(monkeypatch: pytest.MonkeyPa
     alone, shared = (Runner(FOLDERS["tiny_calm"], device)(some, chunk) for chunk in (1, 12))
     assert not shared.same(alone), "the planted operation is felt"
     monkeypatch.setattr(probe, "OpsBackend", device)
-    monkeypatch.setattr(loading, "OpsBackend", device)
+    monkeypatch.setattr(choice, "OpsBackend", device)
     with tensorfold.Model.load(FOLDERS["tiny_calm"], draft=False) as model:
         assert model._parts.engine.lanes.backend.by_row  # type: ignore[attr-defined]
         seen.clear()

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import tensorfold
-from tensorfold import loading
+from tensorfold.backend import choice
 from tensorfold.backend.ops import OpsBackend
+from tensorfold.receipt.runner import Runner
 from tests.network.test_mistakes import HeadNorm, NoInverseRope, RoundedDownScales, TransposedMix
 from tests.support.goldens import DATA, EXAMPLE, Trace
 from tests.support.published import PublishedScores
-from tests.support.runs import Runner
 
 TRAINED = DATA / "trained"
 EQUAL_THROUGHOUT = ("code", "code_long", "docs_long", "chat_code", "chat_define")
@@ -81,7 +81,7 @@ def model() -> Iterator[tensorfold.Model]:
 @pytest.mark.parametrize("backend", [OpsBackend, PublishedScores])
 def test_tiny_calm_stream_is_the_published_one(backend: type[OpsBackend], monkeypatch: pytest.MonkeyPatch) -> None:
     """Equal throughout; index scores in float32 or rounded as published give the same stream here."""
-    monkeypatch.setattr(loading, "OpsBackend", backend)
+    monkeypatch.setattr(choice, "OpsBackend", backend)
     trace = Trace.load("tiny_calm")
     prompt, want = (trace[f"gen.{k}"].tolist() for k in ("prompt", "tokens"))
     with tensorfold.Model.load(DATA / "tiny_calm") as m:

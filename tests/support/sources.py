@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,22 @@ def read_safetensors(path: Path) -> tuple[dict[str, tuple[str, np.ndarray]], dic
         bits = np.frombuffer(blob, ITEM[entry["dtype"]], count, 8 + size + entry["data_offsets"][0])
         tensors[name] = (entry["dtype"], bits.reshape(entry["shape"]))
     return tensors, about
+
+
+class MemoryTable:
+    """Rows of an array, as a Table of a Checkpoint gives them."""
+
+    def __init__(self, rows: np.ndarray):
+        self._rows, self.shape = rows, rows.shape
+
+    def read(self, rows: Sequence[int]) -> list[bytes]:
+        return [self._rows[r].tobytes() for r in rows]
+
+    def load(self) -> np.ndarray:
+        return self._rows
+
+    def check(self) -> None:
+        """Memory does not change under a reader."""
 
 
 class PartialSource:
@@ -76,6 +92,15 @@ class PartialSource:
         dtype, bits = self._tensors[name]
         out = mx.array(np.ascontiguousarray(bits))
         return out.view(mx.bfloat16) if dtype == "BF16" else out
+
+    def alignment(self, name: str) -> int:
+        return 16
+
+    def mapped(self, names: Sequence[str]) -> None:
+        """Nothing is mapped: every array is a copy."""
+
+    def table(self, name: str) -> MemoryTable:
+        return MemoryTable(self.raw(name))
 
     def kept_rows(self, name: str) -> np.ndarray | None:
         """Rows that a cut tensor really holds; None for a whole one."""

@@ -15,10 +15,13 @@ from functools import partial
 import mlx.core as mx
 
 from tensorfold.backend.base import Columns, Segment, WeightSource
+from tensorfold.backend.composed import Composed
 from tensorfold.backend.layout import RowKind
 from tensorfold.backend.ops import attention, glue, linear, moe, quant
 from tensorfold.backend.ops.linear import Fp4Experts, Fp8Weight
-from tensorfold.backend.ops.rows import row_wise
+from tensorfold.backend.ops.pool import Fp4Room
+from tensorfold.backend.pool import Shapes
+from tensorfold.backend.rows import row_wise
 from tensorfold.config import ModelConfig
 
 
@@ -27,7 +30,7 @@ def compiles_loops() -> bool:
     return mx.default_device() == mx.gpu or shutil.which("g++") is not None
 
 
-class OpsBackend:
+class OpsBackend(Composed):
     """See `backend.base.Backend` for what each operation is; shapes and roundings are stated there and beside each
     formula.
 
@@ -75,6 +78,9 @@ class OpsBackend:
     def load_experts(self, source: WeightSource, prefix: str, count: int) -> Fp4Experts:
         return linear.load_experts(source, prefix, count)
 
+    def expert_room(self, shapes: Shapes, slots: int) -> Fp4Room:
+        return Fp4Room(shapes, slots)
+
     # glue
     def embed(self, ids: mx.array, table: mx.array) -> mx.array:
         return table[ids]
@@ -102,6 +108,9 @@ class OpsBackend:
     @row_wise("x")
     def matvec_fp8(self, x: mx.array, weight: Fp8Weight) -> mx.array:
         return self._matrices.fp8(x, weight)
+
+    def matvecs_fp8(self, x: mx.array, weight: Fp8Weight) -> list[mx.array]:
+        return list(mx.split(self.matvec_fp8(x, weight), list(weight.ends), -1))
 
     def matvec_grouped(self, x: mx.array, weight: Fp8Weight) -> mx.array:
         return self.matvec_fp8(x, weight)  # a plain bf16 input and one that went through FP8 look alike here
@@ -150,7 +159,7 @@ class OpsBackend:
         return self._compress_pair(values, gates)
 
     def index_scores(
-        self, queries: mx.array, weights: mx.array, keys: Columns, segments: Sequence[Segment]
+        self, queries: mx.array, weights: mx.array, keys: Columns, segments: Sequence[Segment], owner: mx.array
     ) -> mx.array:
         parts = []
         for i, s in enumerate(segments):  # rows of a slot share its keys
@@ -183,11 +192,6 @@ class OpsBackend:
     # caches
     def gather(self, rows: Columns) -> mx.array:
         return attention.gather(rows)
-
-    def commit(self, cache: mx.array, places: mx.array, rows: mx.array, keep: mx.array) -> mx.array:
-        keep = keep.reshape(-1, *[1] * (rows.ndim - 1))
-        cache[places] = mx.where(keep, rows, cache[places])
-        return cache
 
     # experts
     @row_wise("logits")

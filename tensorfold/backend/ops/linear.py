@@ -24,11 +24,12 @@ mx.eval(_E4M3_BF16)  # a lazy array belongs to the thread that made it
 @dataclass(frozen=True)
 class Fp8Weight:
     """codes uint8 [groups, N/32, 32, K]; scales bf16 [groups, N/32, 1, K/32, 1];
-    N is padded to whole blocks, `rows` is without."""
+    N is padded to whole blocks, `rows` is without; `ends` are the row counts after which the next matrix begins."""
 
     codes: mx.array
     scales: mx.array
     rows: int
+    ends: tuple[int, ...] = ()
 
     def part(self, start: int, rows: int) -> Fp8Weight:
         """Rows start..start+rows of an ungrouped weight, whole blocks of 32."""
@@ -46,7 +47,7 @@ class Fp4Experts:
 
 def load_fp8(source: WeightSource, names: tuple[str, ...], groups: int = 1) -> Fp8Weight:
     """FP8 matrices that share an input, stacked by rows; with `groups`, equal row groups with an input each."""
-    codes, scales, rows = [], [], 0
+    codes, scales, ends, rows = [], [], [], 0
     for name in names:
         c, s = source.raw(name + ".weight"), source.raw(name + ".scale")
         if len(names) > 1 and c.shape[0] % 32:
@@ -54,12 +55,15 @@ def load_fp8(source: WeightSource, names: tuple[str, ...], groups: int = 1) -> F
         codes.append(c)
         scales.append(s)
         rows += c.shape[0]
+        ends.append(rows)
     c, s = (np.concatenate(a) if len(a) > 1 else a[0] for a in (codes, scales))
     if c.shape[0] % 32:
         c = np.pad(c, ((0, -c.shape[0] % 32), (0, 0)))
     k = c.shape[1]
     values = UE8M0[mx.array(s)].astype(mx.bfloat16)
-    weight = Fp8Weight(mx.array(c).reshape(groups, -1, 32, k), values.reshape(groups, -1, 1, k // 32, 1), rows)
+    weight = Fp8Weight(
+        mx.array(c).reshape(groups, -1, 32, k), values.reshape(groups, -1, 1, k // 32, 1), rows, tuple(ends[:-1])
+    )
     mx.eval(weight.codes, weight.scales)
     return weight
 
@@ -77,15 +81,20 @@ def load_experts(source: WeightSource, prefix: str, count: int) -> Fp4Experts:
                     out[e, i] = source.raw(f"{prefix}.{e}.{matrix}.{leaf}")
             parts.append(out.reshape(count, -1, columns))
         codes, scales = parts
-        special = (scales == 0) | (scales == 255)
-        # MLX reads 0 as 2^-127 and 255 as infinity; the rule is zero and NaN, which zero codes make of them
-        if special.any():
-            codes.reshape(*scales.shape, 16)[special] = 0
+        silence_special(codes, scales)
         pair = mx.array(codes).view(mx.uint32), mx.array(scales)
         mx.eval(*pair)
         return pair
 
     return Fp4Experts(stack("w1", "w3"), stack("w2"))
+
+
+def silence_special(codes: np.ndarray, scales: np.ndarray) -> None:
+    """Sets the 16 code bytes of every block with a special scale to zero, in place: MLX reads scale 0 as 2^-127 and 255
+    as infinity, and the rule is zero and NaN, which zero codes make of them."""
+    special = (scales == 0) | (scales == 255)
+    if special.any():
+        codes.reshape(*scales.shape, 16)[special] = 0
 
 
 def _decode_bits(codes: mx.array) -> mx.array:

@@ -57,8 +57,9 @@ def _trials(b: OpsBackend, c: ModelConfig) -> Iterator[tuple[Callable[[mx.array]
         yield partial(lambda w, x: _wide(b.rms_norm(x, w)), half(k)), half(_ROWS, k)
     flat, n = c.hc_mult * c.hidden_size, (2 + c.hc_mult) * c.hc_mult
     fn, base, scale = normal(n, flat) * flat**-0.5, normal(n), normal(3)
-    yield lambda x: mx.concatenate([a.reshape(x.shape[0], -1) for a in b.hc_mix(x, fn, base, scale)], 1), half(
-        _ROWS, c.hc_mult, c.hidden_size
+    yield (
+        lambda x: mx.concatenate([a.reshape(x.shape[0], -1) for a in b.hc_mix(x, fn, base, scale)], 1),
+        half(_ROWS, c.hc_mult, c.hidden_size),
     )
     k, i = c.hidden_size, c.moe_intermediate_size
 
@@ -99,8 +100,9 @@ def _glue_trials(
         kv, q_weight, k_weight = alike(half, (n + 1) * d), half(n, d), half(n, d)
         yield lambda x: _wide(b.engram_inject(x, kv(x), q_weight, k_weight)), half(_ROWS, n, d)
         scales = alike(lambda *shape: mx.full(shape, 120, mx.uint8), 3, c.engram_head_dim // 32)
-        yield lambda x: _wide(b.engram_rows(b.pack(x, RowKind.WINDOW)[..., : c.engram_head_dim], scales(x))), half(
-            _ROWS, 3, c.engram_head_dim
+        yield (
+            lambda x: _wide(b.engram_rows(b.pack(x, RowKind.WINDOW)[..., : c.engram_head_dim], scales(x))),
+            half(_ROWS, 3, c.engram_head_dim),
         )
     table = alike(normal, c.qk_rope_head_dim // 2, 2)
     yield lambda x: _wide(b.rope(x, table(x))), half(_ROWS, c.num_attention_heads, c.head_dim)

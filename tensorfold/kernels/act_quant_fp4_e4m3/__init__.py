@@ -147,6 +147,9 @@ def kernel(
     )
 
 
+PACK_CONTROL = Control(
+    "scales before the last codes", "uint(K / 2) + at / 16u", "uint(K / 2 - 1) + at / 16u", file=_HEADER
+)
 _FEW = partial(cases, (64, 96))
 KERNELS = (
     kernel(
@@ -169,7 +172,7 @@ KERNELS = (
         "act_quant_fp4_e4m3_pack",
         ("packed",),
         (plan_pack, reference_pack, stated_pack),
-        (Control("scales before the last codes", "uint(K / 2) + at / 16u", "uint(K / 2 - 1) + at / 16u"),),
+        (PACK_CONTROL,),
         cases=_FEW,
     ),
     kernel(

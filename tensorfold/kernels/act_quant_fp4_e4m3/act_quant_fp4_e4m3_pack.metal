@@ -16,10 +16,5 @@ template <int K, int V, int P>
   for (int i = 0; i < V; i++) v[i] = at < uint(K) ? p_load(x[row * uint(K) + at + uint(i)]) : 0.0f;
   uint scale = fp4_e4m3_scale<V>(v);
   if (at >= uint(K)) return;
-  ulong start = row * uint(K / 2 + K / 16);
-  for (int i = 0; i < V; i += 2) {
-    uint pair = fp4_e4m3_code(v[i], scale) | (fp4_e4m3_code(v[i + 1], scale) << 4);
-    packed[start + (at + uint(i)) / 2u] = uchar(pair);
-  }
-  if (at % 16u == 0u) packed[start + uint(K / 2) + at / 16u] = uchar(scale);
+  fp4_e4m3_pack<K, V>(packed + row * uint(K / 2 + K / 16), at, v, scale);
 }

@@ -136,6 +136,9 @@ def kernel(
     )
 
 
+PACK_CONTROL = Control(
+    "scales before the last codes", "uint(K / 2) + at / 32u", "uint(K / 2 - 1) + at / 32u", file=_HEADER
+)
 _FEW = partial(cases, (64, 96))
 KERNELS = (
     kernel(
@@ -158,7 +161,7 @@ KERNELS = (
         "act_quant_fp4_e8m0_pack",
         ("packed",),
         (plan_pack, reference_pack, stated_pack),
-        (Control("scales before the last codes", "uint(K / 2) + at / 32u", "uint(K / 2 - 1) + at / 32u"),),
+        (PACK_CONTROL,),
         cases=_FEW,
     ),
     kernel(

@@ -16,10 +16,5 @@ template <int K, int V, int P>
   for (int i = 0; i < V; i++) v[i] = at < uint(K) ? p_load(x[row * uint(K) + at + uint(i)]) : 0.0f;
   uint scale = fp4_e8m0_scale<V>(v);
   if (at >= uint(K)) return;
-  ulong start = row * uint(K / 2 + K / 32);
-  for (int i = 0; i < V; i += 2) {
-    uint pair = fp4_e8m0_code(v[i], scale) | (fp4_e8m0_code(v[i + 1], scale) << 4);
-    packed[start + (at + uint(i)) / 2u] = uchar(pair);
-  }
-  if (at % 32u == 0u) packed[start + uint(K / 2) + at / 32u] = uchar(scale);
+  fp4_e8m0_pack<K, V>(packed + row * uint(K / 2 + K / 32), at, v, scale);
 }

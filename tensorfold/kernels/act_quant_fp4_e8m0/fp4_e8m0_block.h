@@ -16,3 +16,12 @@ P_FN uint fp4_e8m0_code(float v, uint scale) {
   if (scale == 255u) return (p_bits(v) >> 28) & 8u;
   return p_to_e2m1(p_mul(v, p_inverse_ue8m0(scale)));
 }
+// codes of the V neighbours from `at` (V even) into a packed row, K / 2 bytes of nibbles and K / 32 scales; the block's first
+// lane writes its scale
+template <int K, int V>
+P_FN void fp4_e8m0_pack(P_DEV uchar* row, uint at, const P_THREAD float* v, uint scale) {
+  for (int i = 0; i < V; i += 2) {
+    row[(at + uint(i)) / 2u] = uchar(fp4_e8m0_code(v[i], scale) | (fp4_e8m0_code(v[i + 1], scale) << 4));
+  }
+  if (at % 32u == 0u) row[uint(K / 2) + at / 32u] = uchar(scale);
+}

@@ -99,20 +99,21 @@ def stated_round(x: Bits) -> list[Array]:
     return [store_bf16(mul_flushed(E4M3[codes], UE8M0[byte])).reshape(x.shape)]
 
 
-def _planes(values: Array) -> Array:
+def as_planes(values: Array) -> Array:
+    """[..., K] -> [..., 4, K / 16, 4]: element 16 c + 4 j + e of a row at [j, c, e]."""
     parts = values.reshape(*values.shape[:-1], -1, 4, 4)
     return np.ascontiguousarray(np.moveaxis(parts, -2, -3))
 
 
 def reference_planes(x: Bits) -> list[Array]:
     """By brute force, decoded in float64, as planes."""
-    return [_planes(reference_round(x)[0])]
+    return [as_planes(reference_round(x)[0])]
 
 
 def stated_planes(x: Bits) -> list[Array]:
     """float32: code times scale, as planes."""
     codes, byte = _float32(x)
-    return [store_f32(_planes(mul_flushed(E4M3[codes], UE8M0[byte]).reshape(x.shape)))]
+    return [store_f32(as_planes(mul_flushed(E4M3[codes], UE8M0[byte]).reshape(x.shape)))]
 
 
 def cases(sizes: Sequence[int] = SIZES) -> list[Case]:
@@ -131,6 +132,11 @@ def cases(sizes: Sequence[int] = SIZES) -> list[Case]:
 
 _WHY = "codes and scales are integers and must be equal; bfloat16 holds the 4 significant bits of code * scale exactly"
 _HEADER = "fp8_block.h"
+# mistakes of the header, for every kernel that includes it
+BLOCK_CONTROLS = (
+    Control("half of the block looked at", "int d = 16 / V;", "int d = 8 / V;", file=_HEADER),
+    Control("floor left out", "p_bits(0.0001f)", "0x00800000u", file=_HEADER),
+)
 
 
 def kernel(
@@ -138,8 +144,7 @@ def kernel(
 ) -> Kernel:
     """One of the kernels of this family, with the mistakes they share."""
     shared = (
-        Control("half of the block looked at", "int d = 16 / V;", "int d = 8 / V;", file=_HEADER),
-        Control("floor left out", "p_bits(0.0001f)", "0x00800000u", file=_HEADER),
+        *BLOCK_CONTROLS,
         Control("threads past the end kept", "if (at >= uint(K)) return;", "", backends=("host",)),
         Control("scale rounded down", "(u >> 23) + ((u & 0x7fffffu) != 0u ? 1u : 0u)", "u >> 23", file="codes.h"),
         Control("ties upward", "(u + 0x7ffffu + ((u >> 20) & 1u))", "(u + 0x80000u)", file="codes.h"),
@@ -161,6 +166,17 @@ def kernel(
     )
 
 
+# mistakes of the header, for every kernel that writes planes
+PLANE_CONTROLS = (
+    Control("code without its scale", "p_ue8m0(scale)); }", "p_ue8m0(127u)); }", file=_HEADER),
+    Control(
+        "rows and columns of a chunk swapped",
+        "(k % 16u / 4u) * uint(K / 4) + k / 16u * 4u + k % 4u",
+        "k",
+        file=_HEADER,
+    ),
+)
+PACK_CONTROL = Control("scales before the last codes", "uint(K) + at / 32u", "uint(K - 1) + at / 32u", file=_HEADER)
 _FEW = partial(cases, (64, 96, 512))
 KERNELS = (
     kernel(
@@ -178,24 +194,21 @@ KERNELS = (
         "act_quant_fp8_pack",
         ("packed",),
         (plan_pack, reference_pack, stated_pack),
-        (Control("scales before the last codes", "uint(K) + at / 32u", "uint(K - 1) + at / 32u"),),
+        (PACK_CONTROL,),
         cases=_FEW,
     ),
     kernel(
         "act_quant_fp8_round",
         ("y",),
         (plan_round, reference_round, stated_round),
-        (Control("code without its scale", "p_ue8m0(scale)", "p_ue8m0(127u)"),),
+        PLANE_CONTROLS[:1],
         cases=_FEW,
     ),
     kernel(
         "act_quant_fp8_planes",
         ("y",),
         (plan_planes, reference_planes, stated_planes),
-        (
-            Control("code without its scale", "p_ue8m0(scale)", "p_ue8m0(127u)"),
-            Control("rows and columns of a chunk swapped", "(k % 16u / 4u) * uint(K / 4) + k / 16u * 4u + k % 4u", "k"),
-        ),
+        PLANE_CONTROLS,
         cases=_FEW,
     ),
 )

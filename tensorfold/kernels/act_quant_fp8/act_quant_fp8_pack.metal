@@ -16,7 +16,5 @@ template <int K, int V, int P>
   for (int i = 0; i < V; i++) v[i] = at < uint(K) ? p_load(x[row * uint(K) + at + uint(i)]) : 0.0f;
   uint scale = fp8_scale<V>(v);
   if (at >= uint(K)) return;
-  ulong start = row * uint(K + K / 32);
-  for (int i = 0; i < V; i++) packed[start + at + uint(i)] = uchar(fp8_code(v[i], scale));
-  if (at % 32u == 0u) packed[start + uint(K) + at / 32u] = uchar(scale);
+  fp8_pack<K, V>(packed + row * uint(K + K / 32), at, v, scale);
 }

@@ -17,9 +17,5 @@ template <int K, int V, int P>
   for (int i = 0; i < V; i++) v[i] = at < uint(K) ? p_load(x[row * uint(K) + at + uint(i)]) : 0.0f;
   uint scale = fp8_scale<V>(v);
   if (at >= uint(K)) return;
-  for (int i = 0; i < V; i++) {
-    uint k = at + uint(i);
-    p_store(y + row * uint(K) + (k % 16u / 4u) * uint(K / 4) + k / 16u * 4u + k % 4u,
-            p_mul(p_e4m3(fp8_code(v[i], scale)), p_ue8m0(scale)));
-  }
+  for (int i = 0; i < V; i++) p_store(y + row * uint(K) + fp8_plane<K>(at + uint(i)), fp8_value(v[i], scale));
 }

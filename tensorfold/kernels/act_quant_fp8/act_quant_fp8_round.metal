@@ -17,6 +17,6 @@ template <int K, int V, int P>
   uint scale = fp8_scale<V>(v);
   if (at >= uint(K)) return;
   for (int i = 0; i < V; i++) {
-    p_store(y + row * uint(K) + at + uint(i), p_mul(p_e4m3(fp8_code(v[i], scale)), p_ue8m0(scale)));
+    p_store(y + row * uint(K) + at + uint(i), fp8_value(v[i], scale));
   }
 }

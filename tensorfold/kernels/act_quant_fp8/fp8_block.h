@@ -16,3 +16,13 @@ P_FN uint fp8_code(float v, uint scale) {
   if (scale == 255u) return (p_bits(v) >> 24) & 0x80u;
   return p_to_e4m3(p_mul(v, p_inverse_ue8m0(scale)));
 }
+// v to its code and back, exact
+P_FN float fp8_value(float v, uint scale) { return p_mul(p_e4m3(fp8_code(v, scale)), p_ue8m0(scale)); }
+// where element k of a row of K stands among its planes [4, K / 16, 4]
+template <int K> P_FN uint fp8_plane(uint k) { return (k % 16u / 4u) * uint(K / 4) + k / 16u * 4u + k % 4u; }
+// codes of the V neighbours from `at` into a packed row, K codes and K / 32 scales; the block's first lane writes its scale
+template <int K, int V>
+P_FN void fp8_pack(P_DEV uchar* row, uint at, const P_THREAD float* v, uint scale) {
+  for (int i = 0; i < V; i++) row[at + uint(i)] = uchar(fp8_code(v[i], scale));
+  if (at % 32u == 0u) row[uint(K) + at / 32u] = uchar(scale);
+}

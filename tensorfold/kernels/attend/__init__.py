@@ -1,6 +1,7 @@
-"""Attention with a sink over packed window and compressed rows: plan, bound, mistakes, a thin call. Knows no slot.
+"""Attention with a sink over packed window and compressed rows: plan, geometries, bound, a thin call. Knows no slot.
 
-Source: the model's specification, sections 5 and 10: blocks of 64 columns, running maximum, P rounded to bfloat16.
+Source: the model's specification, sections 5 and 10: blocks of 64 columns, running maximum, P rounded to bfloat16;
+section 2 for the rotary embedding of queries and its inverse on outputs.
 """
 
 from __future__ import annotations
@@ -12,44 +13,82 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
+from tensorfold.kernels.attend import mistakes, trials
 from tensorfold.kernels.attend import reference as ref
-from tensorfold.kernels.attend import trials
 from tensorfold.kernels.exact import f32
-from tensorfold.kernels.kernel import Bound, Control, Geometry, Kernel, Launch
+from tensorfold.kernels.kernel import Bound, Geometry, Kernel, Launch
 
 
 def plan(arrays: Sequence[Any], geometry: Geometry) -> Launch:
-    """q bfloat16 [R, H, D], window rows [N and M, D + D / 32] and compressed rows [L and P, D / 2 + D / 16] uint8,
-    places [R, W] and [R, K] int32, sink [H], scale [1] float32, sizes [N, W, L, K] -> out bfloat16 [R, H, D].
+    """q bfloat16 [R, H, D], table float32 [R, RD / 2, 2], window rows [N and M, D + D / 32] and compressed rows
+    [L and P, D / 2 + D / 16] uint8, places [R, W] and [R, K] int32, sink [H], scale [1] float32, sizes [N, W, L, K]
+    -> out bfloat16 [R, H, D].
 
     K = 0 in `sizes` leaves the compressed rows out, whatever their places.
     """
-    q, window, window_new, window_places, packed, packed_new, packed_places, sink, scale, sizes = arrays
+    q, table, window, window_new, window_places, packed, packed_new, packed_places, sink, scale, sizes = arrays
     rows, heads, d = q.shape
     near, far = d + d // 32, d // 2 + d // 16
     fits = (
         window.shape[1] == window_new.shape[1] == near and packed.shape[1] == packed_new.shape[1] == far and d % 64 == 0
     )
+    turned = 2 * table.shape[1]
+    angles = tuple(table.shape) == (rows, turned // 2, 2) and turned <= d
     lists = window_places.shape[0] == packed_places.shape[0] == rows and tuple(sink.shape) == (heads,)
-    if not fits or not lists or tuple(sizes.shape) != (4,) or tuple(scale.shape) != (1,):
+    if not fits or not angles or not lists or tuple(sizes.shape) != (4,) or tuple(scale.shape) != (1,):
         raise ValueError(
-            f"attend: window {tuple(window.shape)}, new {tuple(window_new.shape)}, "
+            f"attend: table {tuple(table.shape)}, window {tuple(window.shape)}, new {tuple(window_new.shape)}, "
             f"places {tuple(window_places.shape)}, compressed {tuple(packed.shape)}, new {tuple(packed_new.shape)}, "
             f"places {tuple(packed_places.shape)} and "
             f"sink {tuple(sink.shape)} do not fit q {tuple(q.shape)}"
         )
     each = next(n for n in range(min(geometry["HG"], heads), 0, -1) if heads % n == 0)
-    groups = max(geometry["G"], d // 128)
-    template = {"H": heads, "D": d, "HG": each, "G": groups, "WIDE": near % 4 == 0}
+    shares, span = geometry["S"], geometry["E"]
+    # those that add, and a team that brings rows
+    groups = max(geometry["G"], -(-d // shares // span // 32) + max(d // shares // 128, 1))
+    template = {
+        "H": heads, "D": d, "RD": turned, "HG": each, "G": groups, "E": span, "S": shares, "NC": geometry["NC"],
+        "SPAN": geometry["SPAN"], "WIDE": d % 512 == 0,
+    }  # fmt: skip
     threads = 32 * groups
-    return Launch(template, (heads // each * threads, rows, 1), (threads, 1, 1), ((rows, heads, d),), (mx.bfloat16,))
+    grid = (heads // each * shares * threads, rows, 1)
+    return Launch(template, grid, (threads, 1, 1), ((rows, heads, d),), (mx.bfloat16,))
+
+
+# HG heads a threadgroup, G SIMD groups, E elements a thread, S shares of a head, NC compressed columns a thread scores,
+# SPAN columns at a time; with G = 16 a thread may use 128 registers
+GEOMETRIES = (
+    {"HG": 4, "G": 16, "E": 2, "S": 1, "NC": 2, "SPAN": 640},
+    {"HG": 2, "G": 16, "E": 2, "S": 1, "NC": 2, "SPAN": 640},
+    {"HG": 1, "G": 16, "E": 2, "S": 1, "NC": 2, "SPAN": 640},
+    {"HG": 1, "G": 16, "E": 2, "S": 2, "NC": 2, "SPAN": 640},
+    {"HG": 4, "G": 8, "E": 4, "S": 1, "NC": 2, "SPAN": 640},
+    {"HG": 2, "G": 8, "E": 4, "S": 1, "NC": 1, "SPAN": 128},
+    {"HG": 8, "G": 8, "E": 4, "S": 1, "NC": 4, "SPAN": 320},
+)
+_CUDA_CORES = 132  # threadgroups that run beside each other, one a core
+
+
+def choose(backend: str, arrays: Sequence[Any]) -> int:
+    """Few rows: fewer heads a threadgroup, so that every core has one; many: more heads share a decoded row."""
+    rows, heads, _ = arrays[0].shape
+    if backend == "metal":
+        return 5 if rows * heads <= 160 else 4
+    if backend == "cuda":
+        return next((i for i, each in ((3, 0.5), (2, 1), (1, 2)) if rows * heads <= _CUDA_CORES * each), 0)
+    return 0
 
 
 Run = tuple[mx.array, mx.array, mx.array]
 
 
-def attend(q: mx.array, sink: mx.array, window: Run, packed: Run | None = None, *, backend: str) -> mx.array:
-    """Attended bfloat16 [R, H, D]; a run of columns is (cache, this round's rows, places), an empty place is -1."""
+def attend(
+    q: mx.array, table: mx.array, sink: mx.array, window: Run, packed: Run | None = None, *, backend: str
+) -> mx.array:
+    """Attended bfloat16 [R, H, D] of queries before their rotation, rotated back; `table` float32 [R, RD / 2, 2].
+
+    A run of columns is (cache, this round's rows, places), an empty place is -1.
+    """
     rows, _, d = q.shape
     k = packed[2].shape[1] if packed else 0
     if packed is None or not k:
@@ -59,7 +98,7 @@ def attend(q: mx.array, sink: mx.array, window: Run, packed: Run | None = None, 
     fresh = fresh if fresh.size else cache[:1]
     sizes = mx.array([window[0].shape[0], window[2].shape[1], cache.shape[0], k], mx.int32)
     scale = mx.array(np.array([float(d) ** -0.5], f32))
-    return KERNELS[0](q, *window, cache, fresh, places, sink, scale, sizes, backend=backend)[0]
+    return KERNELS[0](q, table, *window, cache, fresh, places, sink, scale, sizes, backend=backend)[0]
 
 
 KERNELS = (
@@ -68,109 +107,24 @@ KERNELS = (
         path=Path(__file__).with_name("attend.metal"),
         inputs=trials.NAMES,
         outputs=("out",),
-        geometries=({"HG": 4, "G": 8}, {"HG": 1, "G": 4}, {"HG": 8, "G": 16}),
+        geometries=GEOMETRIES,
         plan=plan,
         reference=ref.reference,
         stated=ref.stated,
         bound=Bound(
             "one rounding to bfloat16; before it, as parts of the sums of magnitudes: the rounding of scores (chains "
-            "of D / 4), exp, and the sums over columns; P may round the other way where it lies that near a tie",
+            "of D / 4), exp, and the sums over columns; P and the outputs before their rotation may round the other "
+            "way where they lie that near a tie; then the rotation's two products and their sum",
             ulps=0.5,
-            relative=2 * 2.0**-24,
+            relative=2.0**-24,
             absolute=1.0,
+            tiny=3 * 2.0**-126,
             scale=ref.slack,
         ),
-        controls=(
-            Control(
-                "barrier before the softmax dropped",
-                "P_BARRIER();\n    for (int o = 0; o < (HG",
-                "for (int o = 0; o < (HG",
-                backends=("host",),
-            ),
-            Control(
-                "barrier after the softmax dropped",
-                "P_BARRIER();\n    for (int o = 0; o < OWN",
-                "for (int o = 0; o < OWN",
-                backends=("host",),
-            ),
-            Control(
-                "barrier before the division dropped",
-                "P_BARRIER();\n  for (int o = 0; o < OWN",
-                "for (int o = 0; o < OWN",
-                backends=("host",),
-            ),
-            Control("one half of the scores for all blocks", "turn = 1u - turn;", "", backends=("host",)),
-            Control(
-                "columns added from the last",
-                "for (int j = 0; j < last; j++) {",
-                "for (int z = 0; z < last; z++) {\n      int j = last - 1 - z;",
-            ),
-            Control(
-                "neighbouring groups to one sum",
-                "for (uint d = (me & 3u) * 16u; d < uint(D); d += 64u) {",
-                "for (uint z = 0u; z < uint(D / 64); z++) {\n          uint d = ((me & 3u) * uint(D / 64) + z) * 16u;",
-            ),
-            Control(
-                "the four sums in another order",
-                "simd_shuffle_xor(sum[h], ushort(1)));\n        s = p_add(s, simd_shuffle_xor(s, ushort(2)));",
-                "simd_shuffle_xor(sum[h], ushort(2)));\n        s = p_add(s, simd_shuffle_xor(s, ushort(1)));",
-            ),
-            Control(
-                "lanes added in another order",
-                "v = p_add(v, simd_shuffle_xor(v, ushort(16)));\n  v = p_add(v, simd_shuffle_xor(v, ushort(8)));",
-                "v = p_add(v, simd_shuffle_xor(v, ushort(8)));\n  v = p_add(v, simd_shuffle_xor(v, ushort(16)));",
-                file="portable.h",
-            ),
-            Control(
-                "total not fused",
-                "p_fma(total[o], less, p_lanesum(p_add(low, high)))",
-                "p_add(p_mul(total[o], less), p_lanesum(p_add(low, high)))",
-            ),
-            Control("P not rounded", "0.0f : p_round_bf(low)", "0.0f : low"),
-            Control(
-                "sum of rounded P", "p_lanesum(p_add(low, high))", "p_lanesum(p_add(p_round_bf(low), p_round_bf(high)))"
-            ),
-            Control(
-                "maximum of the block alone",
-                "p_max(top[o], p_lanemax(p_max(low, high)))",
-                "p_lanemax(p_max(low, high))",
-            ),
-            Control(
-                "outputs not shrunk",
-                "acc[o][i] = p_mulz(acc[o][i], less);",
-                "acc[o][i] = p_mulz(acc[o][i], less > 0.0f ? 1.0f : 0.0f);",
-            ),
-            Control(
-                "sink scaled",
-                "p_sub(p_load(sink[head + h]), top[o])",
-                "p_sub(p_mul(p_load(sink[head + h]), scale[0]), top[o])",
-            ),
-            Control("sink left out", "p_add(total[o], p_exp(p_sub(p_load(sink[head + h]), top[o])))", "total[o]"),
-            Control("empty columns exponentiated", "places[0] >= 0, b = places[1] >= 0;", "true, b = true;"),
-            Control(
-                "last column missed",
-                "w + k - block < 64 ? w + k - block : 64",
-                "w + k - block < 64 ? w + k - block - 1 : 64",
-            ),
-            Control("window scale of the first block", "row[dim + d / 32u]", "row[dim]", file="rows.h"),
-            Control(
-                "scale of the neighbouring block",
-                "row[dim / 2u + d / 16u]",
-                "row[dim / 2u + (d / 16u ^ 1u)]",
-                file="rows.h",
-            ),
-            Control(
-                "a new row taken from the cache", "place < held ?", "place <= held ?", file="rows.h", backends=("host",)
-            ),
-            Control(
-                "a compressed place too far",
-                "} else if (column < w + k) {\n        places[i]",
-                "} else if (column <= w + k) {\n        places[i]",
-                backends=("host",),
-            ),
-        ),
+        controls=mistakes.CONTROLS,
         cases=trials.cases,
-        row_inputs=("q", "window_places", "packed_places"),
-        alignment={"window": 4, "window_new": 4},
+        row_inputs=("q", "table", "window_places", "packed_places"),
+        alignment={"window": 16, "window_new": 16, "packed": 16, "packed_new": 16},
+        choose=choose,
     ),
 )

@@ -1,22 +1,24 @@
 // Attention with a sink over packed rows by place; keys and values are the same row. Columns: W window places, then K places
-// of compressed rows, in blocks of 64; an empty place (-1) is skipped and changes no bit.
-// Order, of each row and head: a score is four running sums of fma (sum i takes the groups of 16 elements i, i + 4, ...),
+// of compressed rows, in blocks of 64; an empty place (-1) is skipped and changes no bit. Queries are turned by their row's
+// angles (last RD elements of a head) as they are read, outputs turned back as they are written.
+// Order, of each row and head: q turned and rounded to bfloat16, the bits of `rope`. A score is four running sums of fma (sum i takes the groups of 16 elements i, i + 4, ...),
 // (0 + 1) + (2 + 3), times `scale`. Block by block: top = max(top, scores), top begins at -1e30; p = exp(score - top);
 // shrink = exp(old top - top); total = fma(total, shrink, sum of p), that sum over lanes: columns j and j + 32 first, then
 // distances 16, 8, 4, 2, 1. An output is out * shrink, then fma(P, value) over the block's columns in order, P = bf16(p), 0
-// below 2^-64. At the end out / (total + exp(sink - top)), one rounding to bfloat16.
-// A threadgroup of 32 G threads owns HG heads of one row. Scores: four threads a column. Outputs: a thread owns four
-// neighbouring elements of every PARTS-th head. WIDE: window rows begin at multiples of 4 bytes.
+// below 2^-64. At the end out / (total + exp(sink - top)), rounded to bfloat16, turned back, rounded again.
+// A threadgroup of 32 G threads owns HG heads of one row and one of S shares of their elements. It takes SPAN columns at a time,
+// so that loads wait for nothing: all scores (window columns one by one, compressed ones NC to a thread), every block's peak, all
+// P, then tiles of 16 columns that teams of threads bring while the first threads, E elements each of every head, add the one before.
+// WIDE: rows begin at multiples of 16 bytes.
+#include "dots.h"
 #include "maths.h"
-#include "rows.h"
+#include "rope/turn.h"
+#include "tiles.h"
 
-#define ROW_AT(place, near) \
-  ((near) ? attend_row(window, window_new, held, place, uint(D + D / 32)) \
-          : attend_row(packed, packed_new, packed_held, place, uint(D / 2 + D / 16)))
-
-template <int H, int D, int HG, int G, bool WIDE>
+template <int H, int D, int RD, int HG, int G, int E, int S, int NC, int SPAN, bool WIDE>
 [[kernel]] void attend(
-    const device bfloat16_t* q,       // [R, H, D]
+    const device bfloat16_t* q,       // [R, H, D], not turned
+    const device float* table,        // [R, RD / 2, 2]: cos, sin
     const device uchar* window,       // [N, D + D / 32]
     const device uchar* window_new,   // [M, D + D / 32]
     const device int* window_places,  // [R, W]
@@ -31,121 +33,174 @@ template <int H, int D, int HG, int G, bool WIDE>
     uint thread_index_in_simdgroup [[thread_index_in_simdgroup]],
     uint simdgroup_index_in_threadgroup [[simdgroup_index_in_threadgroup]],
     uint thread_index_in_threadgroup [[thread_index_in_threadgroup]]) {
-  constexpr int T = 32 * G, QUADS = D / 4, PARTS = T / QUADS < HG ? T / QUADS : HG, OWN = (HG + PARTS - 1) / PARTS;
-  P_SHARED float query[HG * D];
-  P_SHARED float score[2 * HG * 64];
-  P_SHARED float shrink[2 * HG];
+  constexpr int T = 32 * G, WIDTH = D / S, ADDERS = WIDTH / E, FIRST = (ADDERS + 31) / 32;  // SIMD groups that add
+  constexpr int TW = WIDTH < 128 ? 1 : WIDTH / 128, TEAM = 32 * TW, TEAMS = (G - FIRST) / TW, BLOCKS = SPAN / 64,
+                PLACES = (SPAN + T - 1) / T;
+  constexpr int QUERY = 4 * P_QUERY_SUM(D), TILE = 16 * P_SLOT(WIDTH);
+  constexpr int ROOM = HG * QUERY * 4 > 2 * TILE ? HG * QUERY * 4 : 2 * TILE;
+  constexpr uint STILL = uint(D - RD) / 2u;  // pairs of a head that are not turned
+  P_SHARED AttendQuad work[ROOM / 16];  // queries, then two tiles
+  P_SHARED AttendQuad weights[HG * SPAN / 4];
+  P_SHARED int place[SPAN];
+  P_SHARED uint used[SPAN / 16];
+  P_SHARED uint live[SPAN / 16];
+  P_SHARED uint live_count[1];
+  P_SHARED float peak[HG * BLOCKS];
+  P_SHARED float shrink[HG * BLOCKS];
+  P_SHARED float part[HG * BLOCKS];
+  P_SHARED float top[HG];
   P_SHARED float divisor[HG];
+  P_TG float* query = (P_TG float*)work;
+  P_TG uchar* slots = (P_TG uchar*)work;
+  P_TG float* score = (P_TG float*)weights;
   uint lane = thread_index_in_simdgroup, group = simdgroup_index_in_threadgroup, me = thread_index_in_threadgroup;
+  uint share = threadgroup_position_in_grid.x % uint(S), head = threadgroup_position_in_grid.x / uint(S) * uint(HG);
   ulong row = threadgroup_position_in_grid.y;
-  uint head = threadgroup_position_in_grid.x * uint(HG);
-  int held = sizes[0], w = sizes[1], packed_held = sizes[2], k = sizes[3];
+  uint w = uint(sizes[1]), columns = uint(sizes[1] + sizes[3]);
   ulong start = (row * uint(H) + head) * uint(D);
-  for (uint i = me; i < uint(HG * D); i += uint(T)) query[i] = p_load(q[start + i]);
-  uint quad = me % uint(QUADS), part = me / uint(QUADS);
-  float acc[OWN][4];
-  for (int o = 0; o < OWN; o++) {
-    for (uint i = 0u; i < 4u; i++) acc[o][i] = 0.0f;
-  }
-  // of the heads group, group + G, ... this SIMD group keeps the running maximum and the sum
-  float top[(HG + G - 1) / G], total[(HG + G - 1) / G];
-  for (int o = 0; o < (HG + G - 1) / G; o++) {
-    top[o] = -1.0e30f;
-    total[o] = 0.0f;
-  }
-  P_BARRIER();
-  uint turn = 0u;
-  for (int block = 0; block < w + k; block += 64) {
-    // lane j of every SIMD group holds the places of columns j and j + 32; all skip a block of empty columns alike
-    int places[2];
-    for (int i = 0; i < 2; i++) {
-      int column = block + int(lane) + 32 * i;
-      places[i] = -1;
-      if (column < w) {
-        places[i] = window_places[row * uint(w) + uint(column)];
-      } else if (column < w + k) {
-        places[i] = packed_places[row * uint(k) + uint(column - w)];
-      }
+  ulong angles = row * uint(RD);
+  AttendRuns runs;
+  runs.window = window;
+  runs.window_new = window_new;
+  runs.packed = packed;
+  runs.packed_new = packed_new;
+  runs.held = sizes[0];
+  runs.packed_held = sizes[2];
+  // of threads that bring rows: their team and number in it
+  uint team = group < uint(FIRST) ? uint(TEAMS) : (group - uint(FIRST)) / uint(TW), mate = (me - uint(32 * FIRST)) % uint(TEAM);
+  uint own_head = uint(T - 1) - me;  // below HG in the threads that keep a head's sum
+  float acc[HG * E], total = 0.0f;
+  for (int i = 0; i < HG * E; i++) acc[i] = 0.0f;
+  if (own_head < uint(HG)) top[own_head] = -1.0e30f;
+  #pragma unroll 1
+  for (uint base = 0u; base == 0u || base < columns; base += uint(SPAN)) {
+    uint near = w <= base ? 0u : p_minu(w - base, uint(SPAN)), here = p_minu(p_maxu((columns - base + 63u) / 64u, 1u) * 64u, uint(SPAN));
+    int found[PLACES];
+    #pragma unroll
+    for (int i = 0; i < PLACES; i++) {
+      uint column = base + uint(i * T) + me;
+      found[i] = -1;
+      if (column < w && column < base + here) found[i] = window_places[row * w + column];
+      if (column >= w && column < columns && column < base + here) found[i] = packed_places[row * (columns - w) + (column - w)];
     }
-    if (p_laneor((places[0] >= 0 ? 1u : 0u) | (places[1] >= 0 ? 1u : 0u)) == 0u) continue;
-    uint at = turn * uint(HG);
-    for (uint j = me / 4u; j < 64u; j += uint(T / 4)) {
-      int place = simd_shuffle(j < 32u ? places[0] : places[1], ushort(j & 31u));
-      bool near = block + int(j) < w;
-      float sum[HG];
-      for (int h = 0; h < HG; h++) sum[h] = 0.0f;
-      if (place >= 0) {
-        const P_DEV uchar* key = ROW_AT(place, near);
-        for (uint d = (me & 3u) * 16u; d < uint(D); d += 64u) {
-          float unit = attend_scale(key, d, uint(D), near);
-          float v[16];
-          for (uint i = 0u; i < 16u; i += 4u) attend_quad<WIDE>(key, d + i, near, unit, v + i);
-          for (uint h = 0u; h < uint(HG); h++) {
-            #pragma unroll
-            for (uint i = 0u; i < 16u; i++) sum[h] = p_fma(query[h * uint(D) + d + i], v[i], sum[h]);
-          }
-        }
+    #pragma unroll 1
+    for (uint i = me; i < uint(HG * D / 2); i += uint(T)) {
+      uint pair = i % uint(D / 2), d = 2u * pair;
+      float v[2];
+      v[0] = p_load(q[start + 2u * i]);
+      v[1] = p_load(q[start + 2u * i + 1u]);
+      if (pair >= STILL) {
+        ulong at = angles + 2u * (pair - STILL);
+        rope_turn<false>(v, table[at], table[at + 1u]);
       }
-      for (uint h = 0u; h < uint(HG); h++) {
-        float s = p_add(sum[h], simd_shuffle_xor(sum[h], ushort(1)));
-        s = p_add(s, simd_shuffle_xor(s, ushort(2)));
-        if ((me & 3u) == 0u) score[(at + h) * 64u + j] = p_mul(s, scale[0]);
+      uint to = i / uint(D / 2) * uint(QUERY) + d / 16u % 4u * uint(P_QUERY_SUM(D)) + d / 64u * 16u + d % 16u;
+      query[to] = p_round_bf(v[0]);
+      query[to + 1u] = p_round_bf(v[1]);
+    }
+    #pragma unroll
+    for (int i = 0; i < PLACES; i++) {
+      uint at = uint(i * T) + me, both = p_laneor(found[i] < 0 ? 0u : lane < 16u ? 1u : 2u);
+      if (at < here) place[at] = found[i];
+      if (at < here && (lane & 15u) == 0u) used[at / 16u] = both >> (lane / 16u) & 1u;
+    }
+    P_BARRIER();
+    if (me < here / 16u) {
+      uint before = 0u;
+      for (uint i = 0u; i < me; i++) before = before + used[i];
+      if (used[me] != 0u) live[before] = me;
+      if (me == here / 16u - 1u) live_count[0] = before + used[me];
+    }
+    uint close_tasks = (near + 7u) / 8u, tasks = close_tasks + (here - near + uint(8 * NC - 1)) / uint(8 * NC);
+    #pragma unroll 1
+    for (uint task = group; task < tasks; task += uint(G)) {
+      if (task < close_tasks) {
+        attend_scores<HG, D, 1, SPAN, true, WIDE>(
+            query, window, window_new, runs.held, place, 8u * task, near, lane, scale[0], score);
+      } else {
+        attend_scores<HG, D, NC, SPAN, false, WIDE>(
+            query, packed, packed_new, runs.packed_held, place, near + (task - close_tasks) * uint(8 * NC), here, lane, scale[0], score);
       }
     }
     P_BARRIER();
-    for (int o = 0; o < (HG + G - 1) / G; o++) {
-      uint h = group + uint(o * G);
-      if (h < uint(HG)) {
-        bool a = places[0] >= 0, b = places[1] >= 0;
-        float low = a ? score[(at + h) * 64u + lane] : p_neg(p_inf());
-        float high = b ? score[(at + h) * 64u + 32u + lane] : p_neg(p_inf());
-        float peak = p_max(top[o], p_lanemax(p_max(low, high)));
-        low = a ? p_exp(p_sub(low, peak)) : 0.0f;
-        high = b ? p_exp(p_sub(high, peak)) : 0.0f;
-        float less = p_exp(p_sub(top[o], peak));
-        total[o] = p_fma(total[o], less, p_lanesum(p_add(low, high)));
-        top[o] = peak;
-        score[(at + h) * 64u + lane] = low < 5.42101086e-20f ? 0.0f : p_round_bf(low);
-        score[(at + h) * 64u + 32u + lane] = high < 5.42101086e-20f ? 0.0f : p_round_bf(high);
-        if (lane == 0u) shrink[at + h] = less;
-      }
+    uint tiles = live_count[0];
+    uint4 pieces[P_PIECES(WIDTH, TEAM)];
+    uint words[P_WORDS(WIDTH, TEAM)];
+    if (team < uint(TEAMS) && team < tiles) {
+      attend_fetch<D, WIDTH, TEAM, WIDE>(runs, place, live[team], near, share, mate, pieces, words);
+    }
+    uint blocks = here / 64u;
+    for (uint task = group; task < uint(HG) * blocks; task += uint(G)) {
+      uint h = task % uint(HG), block = task / uint(HG), j = h * uint(SPAN) + block * 64u + lane;
+      float highest = p_lanemax(p_max(score[j], score[j + 32u]));
+      if (lane == 0u) peak[h * uint(BLOCKS) + block] = highest;
     }
     P_BARRIER();
-    for (int o = 0; o < OWN; o++) {
-      uint h = part + uint(o * PARTS);
-      float less = h < uint(HG) && part < uint(PARTS) ? shrink[at + h] : 0.0f;
-      for (uint i = 0u; i < 4u; i++) acc[o][i] = p_mulz(acc[o][i], less);
+    for (uint task = group; task < uint(HG) * blocks; task += uint(G)) {
+      uint h = task % uint(HG), block = task / uint(HG), j = h * uint(SPAN) + block * 64u + lane, at = h * uint(BLOCKS);
+      float old = top[h];
+      for (uint b = 0u; b < block; b++) old = p_max(old, peak[at + b]);
+      float now = p_max(old, peak[at + block]);
+      bool a = place[block * 64u + lane] >= 0, b = place[block * 64u + lane + 32u] >= 0;
+      float low = a ? p_exp(p_sub(score[j], now)) : 0.0f;
+      float high = b ? p_exp(p_sub(score[j + 32u], now)) : 0.0f;
+      float sum = p_lanesum(p_add(low, high));
+      if (lane == 0u) {
+        shrink[at + block] = p_exp(p_sub(old, now));
+        part[at + block] = sum;
+      }
+      // an empty column's values are +0 and its P is -0: adding their product, -0, changes nothing
+      low = low < 5.42101086e-20f ? 0.0f : p_round_bf(low);
+      high = high < 5.42101086e-20f ? 0.0f : p_round_bf(high);
+      score[j] = a ? low : p_neg(0.0f);
+      score[j + 32u] = b ? high : p_neg(0.0f);
     }
-    int last = w + k - block < 64 ? w + k - block : 64;
-    for (int j = 0; j < last; j++) {
-      int place = simd_shuffle(j < 32 ? places[0] : places[1], ushort(j & 31));
-      bool near = block + j < w;
-      if (place >= 0 && part < uint(PARTS)) {
-        const P_DEV uchar* value = ROW_AT(place, near);
-        float v[4];
-        attend_quad<WIDE>(value, quad * 4u, near, attend_scale(value, quad * 4u, uint(D), near), v);
-        for (int o = 0; o < OWN; o++) {
-          uint h = part + uint(o * PARTS);
-          if (h < uint(HG)) {
-            float p = score[(at + h) * 64u + uint(j)];
-            #pragma unroll
-            for (uint i = 0u; i < 4u; i++) acc[o][i] = p_fma(p, v[i], acc[o][i]);
+    P_BARRIER();
+    if (own_head < uint(HG)) {
+      float highest = top[own_head];
+      for (uint i = own_head * uint(BLOCKS); i < own_head * uint(BLOCKS) + blocks; i++) {
+        total = p_fma(total, shrink[i], part[i]);
+        highest = p_max(highest, peak[i]);
+      }
+      top[own_head] = highest;
+      divisor[own_head] = p_add(total, p_exp(p_sub(p_load(sink[head + own_head]), highest)));
+    }
+    // while tile t is put, tile t - 1 is added
+    uint seen = uint(BLOCKS);
+    #pragma unroll 1
+    for (uint t = 0u; t <= tiles; t++) {
+      if (t < tiles && t % uint(TEAMS) == team) {
+        attend_put<WIDTH, TEAM>(slots + (t & 1u) * uint(TILE), live[t], near, mate, pieces, words);
+        if (t + uint(TEAMS) < tiles) {
+          attend_fetch<D, WIDTH, TEAM, WIDE>(runs, place, live[t + uint(TEAMS)], near, share, mate, pieces, words);
+        }
+      } else if (t > 0u && me < uint(ADDERS)) {
+        uint tile = live[t - 1u];
+        if (tile / 4u != seen) {
+          seen = tile / 4u;
+          for (int h = 0; h < HG; h++) {
+            float less = shrink[uint(h * BLOCKS) + seen];
+            for (int i = 0; i < E; i++) acc[h * E + i] = p_mulz(acc[h * E + i], less);
           }
         }
+        attend_tile<HG, E, WIDTH, SPAN>(slots + (t - 1u & 1u) * uint(TILE), score + tile * 16u, tile, near, me * uint(E), acc);
       }
+      P_BARRIER();
     }
-    // the next block writes the other half of `score`, so two barriers a block are enough
-    turn = 1u - turn;
   }
-  for (int o = 0; o < (HG + G - 1) / G; o++) {
-    uint h = group + uint(o * G);
-    if (h < uint(HG) && lane == 0u) divisor[h] = p_add(total[o], p_exp(p_sub(p_load(sink[head + h]), top[o])));
-  }
-  P_BARRIER();
-  for (int o = 0; o < OWN; o++) {
-    uint h = part + uint(o * PARTS);
-    if (h < uint(HG) && part < uint(PARTS)) {
-      for (uint i = 0u; i < 4u; i++) p_store(out + start + h * uint(D) + quad * 4u + i, p_div(acc[o][i], divisor[h]));
+  if (me < uint(ADDERS)) {
+    for (int h = 0; h < HG; h++) {
+      for (uint i = 0u; i < uint(E); i += 2u) {
+        uint pair = (share * uint(WIDTH) + me * uint(E) + i) / 2u;
+        float v[2];
+        v[0] = p_round_bf(p_div(acc[uint(h * E) + i], divisor[h]));
+        v[1] = p_round_bf(p_div(acc[uint(h * E) + i + 1u], divisor[h]));
+        if (pair >= STILL) {
+          ulong at = angles + 2u * (pair - STILL);
+          rope_turn<true>(v, table[at], table[at + 1u]);
+        }
+        p_store(out + start + uint(h * D) + 2u * pair, v[0]);
+        p_store(out + start + uint(h * D) + 2u * pair + 1u, v[1]);
+      }
     }
   }
 }

@@ -1,6 +1,7 @@
 """Attention over packed rows in numpy: float64 truth, stated float32 order, what rounding may cost. Knows no kernel.
 
-The truth rounds P to bfloat16 under the running maximum, as the model's specification, section 5, has it.
+The truth rounds to bfloat16 what the model's specification, sections 2 and 5, rounds: turned queries, P under the
+running maximum, outputs before they are turned back.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tensorfold.kernels import rope
 from tensorfold.kernels.codes import E2M1, E4M3, UE8M0, unpack_nibbles
 from tensorfold.kernels.exact import F32, f32, flush, fma, lane_sum, load, load_bf16, mul_flushed, store_bf16, wide
 from tensorfold.kernels.functions import exp
@@ -116,15 +118,21 @@ def weighted(soft: Softmax, cols: Columns) -> F32:
     return out
 
 
+def turned(x: Array, table: Array, inverse: bool = False) -> Array:
+    """bfloat16 [R, H, D] turned by each row's own entry of `table`: the bits of `rope`."""
+    return rope.stated(x, table, np.arange(len(x)), inverse)[0]
+
+
 def stated(
-    q: Array, window: Array, window_new: Array, window_places: Array, packed: Array, packed_new: Array,
+    q: Array, table: Array, window: Array, window_new: Array, window_places: Array, packed: Array, packed_new: Array,
     packed_places: Array, sink: Array, scale: Array, sizes: Array,
 ) -> list[Array]:  # fmt: skip
     """float32, in the order the source states."""
     cols = columns(window, window_new, window_places, packed, packed_new, packed_places, int(sizes[3]))
-    soft = softmax(scores(q, cols, scale), cols.used, sink)
+    soft = softmax(scores(turned(q, table), cols, scale), cols.used, sink)
     with np.errstate(all="ignore"):
-        return [store_bf16(flush(weighted(soft, cols) / soft.divisor[..., None]))]
+        out = store_bf16(flush(weighted(soft, cols) / soft.divisor[..., None]))
+    return [turned(out, table, inverse=True)]
 
 
 def _round_bf16(x: F64) -> tuple[F64, F64, F64]:
@@ -139,11 +147,11 @@ def _round_bf16(x: F64) -> tuple[F64, F64, F64]:
     )
 
 
-def truth_and_slack(
+def attended_and_slack(
     q: Array, window: Array, window_new: Array, window_places: Array, packed: Array, packed_new: Array,
     packed_places: Array, sink: Array, scale: Array, sizes: Array,
 ) -> tuple[F64, F64]:  # fmt: skip
-    """The truth in float64, [R, H, D], and how far float32 may lead away from it before the last rounding."""
+    """Of turned queries: the attended truth in float64, [R, H, D], and how far float32 may lead away from it."""
     cols = columns(window, window_new, window_places, packed, packed_new, packed_places, int(sizes[3]))
     keys, half = cols.keys.astype(np.float64), 2.0**-24
     rows, heads, d = q.shape
@@ -179,8 +187,30 @@ def truth_and_slack(
     return truth, np.where(np.isfinite(slack), slack, 0)
 
 
+def _turned_slack(lost: F64, size: F64, table: Array) -> F64:
+    """What `lost` before the turn and the turn's own roundings cost; outside the turned dims `lost` itself."""
+    first = lost.shape[-1] - 2 * table.shape[1]
+    c, s = (np.abs(wide(table))[:, None, :, i] for i in (0, 1))
+    a, b = lost[..., first::2], lost[..., first + 1 :: 2]
+    largest = np.maximum(size[..., first::2], size[..., first + 1 :: 2]) * 3 * 2.0**-24
+    y = lost.copy()
+    y[..., first::2], y[..., first + 1 :: 2] = c * a + s * b + largest, s * a + c * b + largest
+    return y
+
+
+def truth_and_slack(q: Array, table: Array, *rest: Array) -> tuple[F64, F64]:
+    """The truth in float64, [R, H, D], and how far float32 may lead away from it before the last rounding."""
+    truth, slack = attended_and_slack(turned(q, table), *rest)
+    with np.errstate(all="ignore"):
+        rounded, step, tie = _round_bf16(truth)
+        reach = slack + 2 * 2.0**-24 * np.abs(truth) + 2.0**-126
+        lost = np.where(tie <= reach, step + reach, 0)
+        out = rope.reference(store_bf16(rounded.astype(f32)), table, np.arange(len(q)), True)[0]
+        return out, np.nan_to_num(_turned_slack(lost, np.abs(rounded), table), posinf=0.0)
+
+
 def reference(*arrays: Array) -> list[Array]:
-    """float64 truth, with P rounded to bfloat16."""
+    """float64 truth, with the roundings to bfloat16 of the specification."""
     return [truth_and_slack(*arrays)[0]]
 
 

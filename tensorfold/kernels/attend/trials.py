@@ -11,6 +11,7 @@ from tensorfold.kernels.attend import reference as ref
 from tensorfold.kernels.codes import to_e4m3
 from tensorfold.kernels.exact import f32
 from tensorfold.kernels.kernel import Array, Case
+from tensorfold.kernels.rope import turns
 
 
 def window(draw: inputs.Draw, rows: int, d: int) -> Array:
@@ -40,12 +41,20 @@ def case(
     window_places[:, 0], packed_places[0, : min(k, 3)] = near[0] + np.arange(r), (far[0] - 1, far[0], sum(far) - 1)[:k]
     if r > 2:
         packed_places[2], window_places[2, 0] = -1, near[0] - 1
+    positions = inputs.Draw(seed + 1000).integers(0, 200, r)
+    table = turns(200, 16 if d == 64 else 64)[positions]
     arrays = (
-        draw.bf16(r, heads, d, scale=scale), window(draw, near[0], d), window(draw, near[1], d), window_places,
+        draw.bf16(r, heads, d, scale=scale), table,
+        window(draw, near[0], d), window(draw, near[1], d), window_places,
         compressed(draw, far[0], d), compressed(draw, far[1], d), packed_places, draw.normal(heads),
         np.array([d**-0.5], f32), np.array([near[0], w, far[0], k], np.int32),
     )  # fmt: skip
     return Case(name, arrays, rows=rows)
+
+
+def not_turned(rows: int, dims: int) -> Array:
+    """A table that turns nothing, where a case is built on the very values of queries or outputs."""
+    return np.tile(np.array([1, 0], f32), (rows, dims // 2, 1))
 
 
 def changed(made: Case, name: str, bounded: bool = True, **arrays: Any) -> Case:
@@ -57,7 +66,8 @@ def changed(made: Case, name: str, bounded: bool = True, **arrays: Any) -> Case:
 
 
 NAMES = (
-    "q", "window", "window_new", "window_places", "packed", "packed_new", "packed_places", "sink", "scale", "sizes",
+    "q", "table", "window", "window_new", "window_places", "packed", "packed_new", "packed_places", "sink", "scale",
+    "sizes",
 )  # fmt: skip
 
 
@@ -73,17 +83,21 @@ def cancelling_values() -> Case:
     return changed(made, "cancelling values", q=np.zeros((3, 8, 64), np.uint16), window=rows, window_places=order)
 
 
-def cancelling_scores() -> Case:
-    """Large products that cancel within a score and small ones that do not, so the order of its sum shows in P."""
+def cancelling_scores(apart: int) -> Case:
+    """Large products that cancel those `apart` elements on, and small ones that do not, so the order of a score's sum
+    shows in P: 64 apart they cancel within one of its four sums, 16 apart between two."""
     made = case("", 2, 128, (3, 64, 0), 43)
     draw = inputs.Draw(44)
     rows = window(draw, 128, 128)
     rows[:, 128:] = 137
-    rows[:, :64] = rows[:, 64:128] ^ 0x80
+    codes = rows[:, :128].reshape(128, -1, 2, apart)
+    codes[:, :, 0] = codes[:, :, 1] ^ 0x80
+    rows[:, :128] = codes.reshape(128, 128)
     rows[:, 5:128:8] = to_e4m3(draw.normal(128, 16, scale=0.002))
     q = draw.bf16(3, 2, 128)
-    q[..., 64:] = q[..., :64]
-    return changed(made, "cancelling scores", q=q, window=rows)
+    halves = q.reshape(3, 2, -1, 2, apart)
+    halves[..., 1, :] = halves[..., 0, :]
+    return changed(made, f"cancelling scores {apart}", q=q, window=rows, table=not_turned(3, 64))
 
 
 def divisor_ties(rows: int = 12) -> Case:
@@ -97,8 +111,8 @@ def divisor_ties(rows: int = 12) -> Case:
     q[..., 32:] = 0
     cache = window(draw, rows * w, 64)
     places = np.arange(rows * w, dtype=np.int32).reshape(rows, w)
-    made = changed(case("", 8, 64, (rows, w, 0), 46), "divisor at ties", q=q)
-    sink, scale = made.arrays[7], made.arrays[8]
+    made = changed(case("", 8, 64, (rows, w, 0), 46), "divisor at ties", q=q, table=not_turned(rows, 16))
+    sink, scale, held = made.arrays[-3:]
 
     def columns() -> ref.Columns:
         return ref.columns(cache, cache, places, cache, cache, places, 0)
@@ -121,7 +135,7 @@ def divisor_ties(rows: int = 12) -> Case:
         codes = to_e4m3((wanted / unit).astype(f32))
         cache[places[:, column], 32:64], cache[places[:, column], 65] = codes, byte
         missing = missing - p[:, column, None] * ref.window_rows(cache[places[:, column]])[:, 32:]
-    sizes = np.array([len(cache), w, made.arrays[9][2], 0], np.int32)
+    sizes = np.array([len(cache), w, held[2], 0], np.int32)
     return changed(made, made.name, q=q, window=cache, window_places=places, sizes=sizes)
 
 
@@ -153,7 +167,8 @@ def cases() -> list[Case]:
         changed(base, "extreme queries", q=wide),
         changed(base, "steep", q=inputs.Draw(57).bf16(16, 8, 64, scale=60.0)),
         case("8 x 64, window", 8, 64, (3, 133, 0), 53),
-        cancelling_scores(),
+        cancelling_scores(64),
+        cancelling_scores(16),
         case("8 x 512", 8, 512, (2, 40, 50), 54),
         case("64 x 512", 64, 512, (1, 20, 50), 55),
     ]

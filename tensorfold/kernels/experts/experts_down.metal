@@ -15,6 +15,6 @@ template <typename X, int K, int N, int LK, int W, int WN, int TN, int PF, int R
     uint thread_index_in_simdgroup [[thread_index_in_simdgroup]],
     uint simdgroup_index_in_threadgroup [[simdgroup_index_in_threadgroup]]) {
   const uint matrices = 1u, share = 1u, matrix = 0u;
-  uint tiles = threadgroups_per_grid.x;
+  uint pairs = threadgroups_per_grid.y, pair = threadgroup_position_in_grid.y, tile = threadgroup_position_in_grid.x;
 #include "experts_rows.h"
 }

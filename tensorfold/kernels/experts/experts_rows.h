@@ -1,4 +1,4 @@
-  // The body of experts_up and experts_down, after `tiles`, `matrix`, `matrices`, `share` and `y` are set.
+  // The body of a kernel of gathered experts, after `pairs`, `pair`, `tile`, `matrix`, `matrices`, `share` and `y` are set.
   //
   // y[pair, n] = sum over k of w[n, k] x[pair / share, k], w the matrix of expert ids[pair] read at its place in the shard.
   // Order, from K alone: blocks of 32 neighbours of K; p = code x of the first, then fma upwards; a running sum v = 0 .. LK - 1
@@ -9,11 +9,9 @@
   // compute all pairs of that expert, RG of them from one read of a weight; the others leave.
   const uint C = uint(K) / 32u, STEPS = C / uint(LK);
   uint lane = thread_index_in_simdgroup, kl = lane % uint(LK);
-  uint group = threadgroup_position_in_grid.x % tiles * uint(WN) + simdgroup_index_in_threadgroup;
-  uint first = group * uint(32 / LK * TN);
+  uint first = (tile * uint(WN) + simdgroup_index_in_threadgroup) * uint(32 / LK * TN);
   if (first >= uint(N)) return;
   first = first + lane / uint(LK) * uint(TN);
-  uint pairs = threadgroups_per_grid.y, pair = threadgroup_position_in_grid.y;
   int expert = ids[pair];
   uint entry = (uint(expert) * matrices + matrix) * 2u;
   ulong weights_at = place[entry] - origin[0], factors_at = place[entry + 1u] - origin[0];

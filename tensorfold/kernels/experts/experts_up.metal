@@ -17,7 +17,8 @@ template <typename X, int K, int N, int PICKS, int LK, int W, int WN, int TN, in
     uint simdgroup_index_in_threadgroup [[simdgroup_index_in_threadgroup]]) {
   const uint matrices = 2u, share = uint(PICKS);
   uint tiles = threadgroups_per_grid.x / matrices;
-  uint matrix = threadgroup_position_in_grid.x / tiles;
+  uint matrix = threadgroup_position_in_grid.x / tiles, tile = threadgroup_position_in_grid.x % tiles;
+  uint pairs = threadgroups_per_grid.y, pair = threadgroup_position_in_grid.y;
   P_DEV bfloat16_t* y = matrix == 0u ? gate : up;
 #include "experts_rows.h"
 }

@@ -19,6 +19,7 @@ GEOMETRIES: tuple[Geometry, ...] = (
     {"WN": 4, "TN": 2, "PF": 3, "RG": 1},
     {"WN": 4, "TN": 4, "PF": 3, "RG": 1},
     {"WN": 2, "TN": 1, "PF": 1, "RG": 2},
+    {"WN": 4, "TN": 2, "PF": 9, "RG": 1},
 )
 
 
@@ -28,7 +29,7 @@ def lanes_of(k: int) -> int:
     return min(32, blocks & -blocks)
 
 
-def _plan(
+def tiling(
     name: str, arrays: Sequence[Any], geometry: Geometry, matrices: int, paired: bool, n: int, width: int
 ) -> tuple[dict[str, TemplateValue], int, tuple[int, int]]:
     """(template but for picks, grid's x, (R, picks)); ValueError where shapes do not fit."""
@@ -67,7 +68,7 @@ def plan_up(arrays: Sequence[Any], geometry: Geometry, n: int, width: int = 16) 
     divides the address of every expert's codes. `shard` may have any shape, since a dimension is limited to 2^31.
     A row of a result has the same bits for any rows beside it, geometry, width and place.
     """
-    template, across, (rows, picks) = _plan("experts_up", arrays, geometry, 2, False, n, width)
+    template, across, (rows, picks) = tiling("experts_up", arrays, geometry, 2, False, n, width)
     order = ("X", "K", "N", "PICKS", "LK", "W", "WN", "TN", "PF", "RG")
     template = {name: picks if name == "PICKS" else template[name] for name in order}
     shape, threads = (rows, picks, n), 32 * geometry["WN"]
@@ -77,7 +78,7 @@ def plan_up(arrays: Sequence[Any], geometry: Geometry, n: int, width: int = 16) 
 def plan_down(arrays: Sequence[Any], geometry: Geometry, n: int, width: int = 16) -> Launch:
     """x [R, picks, K] bfloat16 or [R, picks, 4, K / 16, 4] float32, ids int32 [R, picks], shard,
     place uint64 [E, 1, 2], origin uint64 [1] -> y bfloat16 [R, picks, n]; everything else as in `plan_up`."""
-    template, across, (rows, picks) = _plan("experts_down", arrays, geometry, 1, True, n, width)
+    template, across, (rows, picks) = tiling("experts_down", arrays, geometry, 1, True, n, width)
     threads = 32 * geometry["WN"]
     return Launch(template, (across, rows * picks, 1), (threads, 1, 1), ((rows, picks, n),), (mx.bfloat16,))
 
@@ -88,8 +89,8 @@ def choose_up(backend: str, arrays: Sequence[Any], **options: Any) -> int:
 
 
 def choose_down(backend: str, arrays: Sequence[Any], **options: Any) -> int:
-    """Blocks loaded ahead; fewer rows a lane while one row's pairs alone would leave too few threadgroups."""
-    return 1 if arrays[1].shape[0] == 1 else 2
+    """One row: blocks loaded ahead and fewer rows a lane, as its pairs alone would leave too few threadgroups."""
+    return 4 if arrays[1].shape[0] == 1 else 0
 
 
 def weight(shard: Array, place: Array, origin: Array, n: int, k: int) -> tuple[Array, Array]:

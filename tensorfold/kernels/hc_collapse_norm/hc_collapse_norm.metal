@@ -4,7 +4,7 @@
 // Order of the norm, as in rms_norm: 256 running sums, sum i takes h[i], h[i + 256], ... by fma; groups of 32 sums are
 // added at distances 16, 8, 4, 2, 1; the 8 groups as a tree, neighbours first. A threadgroup of 32 G threads owns one
 // row; SIMD group s keeps the groups of sums s, s + G, ... below 8.
-#include "portable.h"
+#include "hc_collapse.h"
 
 template <int D, int N, int G, bool NORM>
 [[kernel]] void hc_collapse_norm(
@@ -21,29 +21,17 @@ template <int D, int N, int G, bool NORM>
   P_SHARED float part[8];
   uint lane = thread_index_in_simdgroup, row = threadgroup_position_in_grid.x;
   ulong at = ulong(row) * uint(N * D), own = ulong(row) * uint(D);
+  float p[N];
+  for (uint i = 0u; i < uint(N); i++) p[i] = p_load(pre[row * uint(N) + i]);
   for (uint d = thread_index_in_threadgroup; d < uint(D); d += 32u * uint(G)) {
-    float h = p_mulz(p_load(pre[row * uint(N)]), p_load(x[at + d]));
-    for (uint i = 1u; i < uint(N); i++) {
-      float v = p_load(x[at + i * uint(D) + d]), p = p_load(pre[row * uint(N) + i]);
-      h = p_flush(p_fma(p, v, h));
-    }
+    float v[N];
+    for (uint i = 0u; i < uint(N); i++) v[i] = p_load(x[at + i * uint(D) + d]);
+    float h = collapse<N>(p, v);
     if (NORM) held[d] = as_type<ushort>(p_f2bf(h));
     else p_store(y + own + d, h);
   }
   if (!NORM) return;
-  P_BARRIER();
-  for (uint g = simdgroup_index_in_threadgroup; g < 8u; g += uint(G)) {
-    float acc = 0.0f;
-    for (uint d = g * 32u + lane; d < uint(D); d += 256u) {
-      float h = p_float(uint(held[d]) << 16);
-      acc = p_fma(h, h, acc);
-    }
-    acc = p_lanesum(acc);
-    if (lane == 0u) part[g] = acc;
-  }
-  P_BARRIER();
-  float mean = p_div(p_treesum<8>(part), float(D));
-  float r = p_div(1.0f, p_sqrt(p_add(mean, eps[0])));
+  float r = norm_factor<D, G>(held, part, eps[0], lane, simdgroup_index_in_threadgroup);
   for (uint d = thread_index_in_threadgroup; d < uint(D); d += 32u * uint(G)) {
     p_store(y + own + d, p_mul(p_load(w[d]), p_mul(p_float(uint(held[d]) << 16), r)));
   }

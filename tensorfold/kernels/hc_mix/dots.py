@@ -67,7 +67,7 @@ def stated(x: Array, fn: Array) -> list[Array]:
     return [store_f32(np.concatenate([part(v, f), part(v, v)], -1))]
 
 
-def _magnitude(x: Array, fn: Array) -> list[Array]:
+def magnitude(x: Array, fn: Array) -> list[Array]:
     with np.errstate(all="ignore"):
         return reference(np.abs(load(x)), np.abs(load(fn)))
 
@@ -92,6 +92,33 @@ def _choose(backend: str, arrays: Sequence[Any]) -> int:
     return 0 if arrays[0].shape[0] <= 16 else 1
 
 
+_HEADER = "hc_dots.h"
+# mistakes of the header, for every kernel that includes it
+CONTROLS = (
+    Control(
+        "lanes added in another order",
+        "ushort(16))));\n  v = p_flush(p_add(v, simd_shuffle_xor(v, ushort(8))));",
+        "ushort(8))));\n  v = p_flush(p_add(v, simd_shuffle_xor(v, ushort(16))));",
+        _HEADER,
+    ),
+    Control(
+        "product and sum not fused",
+        "p_fma(v, start + b < uint(M) ? f[b] : v, acc[b])",
+        "p_add(p_mulz(v, start + b < uint(M) ? f[b] : v), acc[b])",
+        _HEADER,
+    ),
+    Control("no square", "start + b < uint(M) ? f[b] : v", "f[b]", _HEADER),
+    Control(
+        "sums not flushed",
+        "p_flush(p_fma(v, start + b < uint(M) ? f[b] : v, acc[b]))",
+        "p_fma(v, start + b < uint(M) ? f[b] : v, acc[b])",
+        _HEADER,
+        ("host",),
+    ),
+    Control("every lane writes", "if (lane == 0u && start", "if (start", _HEADER, ("host",)),
+    Control("places beyond the last written", " && start + b <= uint(M)", "", _HEADER, ("host",)),
+)
+
 KERNEL = Kernel(
     name="hc_dots",
     path=Path(__file__).with_name("hc_dots.metal"),
@@ -112,27 +139,14 @@ KERNEL = Kernel(
         ulps=0.0,
         absolute=21 * 2.0**-24,
         tiny=543 * 2.0**-126,
-        scale=_magnitude,
+        scale=magnitude,
     ),
     controls=(
-        Control(
-            "lanes added in another order",
-            "ushort(16))));\n  v = p_flush(p_add(v, simd_shuffle_xor(v, ushort(8))));",
-            "ushort(8))));\n  v = p_flush(p_add(v, simd_shuffle_xor(v, ushort(16))));",
-        ),
-        Control("product and sum not fused", "p_fma(v, f, acc[b])", "p_add(p_mulz(v, f), acc[b])"),
-        Control(
-            "square multiplied with the last product's row",
-            "m < uint(M) ? p_load(fn[ulong(m) * uint(K) + i]) : v",
-            "p_load(fn[ulong(p_minu(m, uint(M - 1))) * uint(K) + i])",
-        ),
+        *CONTROLS,
         Control("a chunk too short", "p_minu(first + 512u, uint(K))", "p_minu(first + 480u, uint(K))"),
         Control("end of the row missed", "p_minu(first + 512u, uint(K))", "p_minu(first + 512u, uint(K - 1))"),
         Control("reads beyond the row", "p_minu(first + 512u, uint(K))", "first + 512u", backends=("host",)),
         Control("groups without a part kept", "if (block >= chunks * blocks) return;", "", backends=("host",)),
-        Control("sums not flushed", "p_flush(p_fma(v, f, acc[b]))", "p_fma(v, f, acc[b])", backends=("host",)),
-        Control("every lane writes", "if (lane == 0u && start", "if (start", backends=("host",)),
-        Control("places beyond the last written", " && start + b <= uint(M)", "", backends=("host",)),
     ),
     cases=cases,
     row_inputs=("x",),

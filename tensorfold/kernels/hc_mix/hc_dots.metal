@@ -3,15 +3,7 @@
 // Order, inside a chunk: 32 running sums, sum i takes elements i, i + 32, ... by fma from zero; then at distances
 // 16, 8, 4, 2, 1. Every sum is flushed. One SIMD group computes B neighbouring places of one chunk of one row; grid
 // (blocks of places over G SIMD groups, R rows), the rows of a threadgroup share what they read of fn. hc_mix adds chunks.
-#include "portable.h"
-
-P_FN float flushed_lanesum(float v) {
-  v = p_flush(p_add(v, simd_shuffle_xor(v, ushort(16))));
-  v = p_flush(p_add(v, simd_shuffle_xor(v, ushort(8))));
-  v = p_flush(p_add(v, simd_shuffle_xor(v, ushort(4))));
-  v = p_flush(p_add(v, simd_shuffle_xor(v, ushort(2))));
-  return p_flush(p_add(v, simd_shuffle_xor(v, ushort(1))));
-}
+#include "hc_dots.h"
 
 template <int K, int M, int G, int B>
 [[kernel]] void hc_dots(
@@ -32,15 +24,9 @@ template <int K, int M, int G, int B>
   for (uint b = 0u; b < uint(B); b++) acc[b] = 0.0f;
   for (uint i = first + lane; i < p_minu(first + 512u, uint(K)); i += 32u) {
     float v = p_load(x[at + i]);
-    for (uint b = 0u; b < uint(B); b++) {
-      uint m = start + b;
-      float f = m < uint(M) ? p_load(fn[ulong(m) * uint(K) + i]) : v;
-      acc[b] = p_flush(p_fma(v, f, acc[b]));
-    }
+    float f[B];
+    for (uint b = 0u; b < uint(B); b++) f[b] = start + b < uint(M) ? p_load(fn[ulong(start + b) * uint(K) + i]) : 0.0f;
+    dots_term<M, B>(acc, f, v, start);
   }
-  ulong to = (ulong(row) * chunks + chunk) * uint(M + 1) + start;
-  for (uint b = 0u; b < uint(B); b++) {
-    float total = flushed_lanesum(acc[b]);
-    if (lane == 0u && start + b <= uint(M)) p_store(part + to + b, total);
-  }
+  dots_write<M, B>(part + (ulong(row) * chunks + chunk) * uint(M + 1), acc, start, lane);
 }

@@ -84,7 +84,7 @@ def stated(
         return [store_f32(y) for y in (gate[:, :4] + e, f32(2) * gate[:, 4:], c)]
 
 
-def _sensitivity(
+def sensitivity(
     part: Array, base: Array, scale: Array, norm_eps: Array, hc_eps: Array, width: int, iterations: int = 20
 ) -> list[Array]:
     """1 + how far an error of 2^-24 in every operation may move v, in units of 2^-24, for each output."""
@@ -140,6 +140,33 @@ def cases() -> list[Case]:
     return found
 
 
+_HEADER = "hc_mix.h"
+# mistakes of the header, for every kernel that includes it
+CONTROLS = (
+    Control("chunks in another order", "part[c * 25u + lane]", "part[(uint(C) - 1u - c) * 25u + lane]", _HEADER),
+    Control("last chunk missed", "c < uint(C); c++", "c + 1u < uint(C); c++", _HEADER),
+    Control(
+        "sum of four in another order",
+        "sum4(c, ushort(4), ushort(8)), e));\n  //",
+        "sum4(c, ushort(8), ushort(4)), e));\n  //",
+        _HEADER,
+    ),
+    Control(
+        "rows and columns swapped first",
+        "c = p_add(p_div(c, sum4(c, ushort(1), ushort(2))), e);",
+        "c = p_add(p_div(c, sum4(c, ushort(4), ushort(8))), e);",
+        _HEADER,
+    ),
+    Control("one turn too few", "i < ITERATIONS; i++", "i < ITERATIONS - 1; i++", _HEADER),
+    Control("one turn too many", "int i = 1;", "int i = 0;", _HEADER),
+    Control("no largest taken off", "p_exp(p_sub(c, top))", "p_exp(c)", _HEADER),
+    Control("eps left out of pre", "p_add(gate, e)", "gate", _HEADER),
+    Control("post not doubled", "p_mul(2.0f, gate)", "gate", _HEADER),
+    Control("post takes pre's scale", "lane < 4u ? 0u : lane < 8u ? 1u : 2u", "lane < 8u ? 0u : 2u", _HEADER),
+    Control("comb written by too many lanes", "if (lane < 16u)", "if (lane < 17u)", _HEADER, ("host",)),
+    Control("reads beyond the products", "if (lane < 25u) {", "if (lane < 26u) {", _HEADER, ("host",)),
+)
+
 KERNEL = Kernel(
     name="hc_mix",
     path=Path(__file__).with_name("hc_mix.metal"),
@@ -154,30 +181,9 @@ KERNEL = Kernel(
         "ulp; a normalisation never widens relative errors, adds four roundings, and there are 2 a turn below 1",
         ulps=0.5,
         absolute=6 * 2.0**-24,
-        scale=_sensitivity,
+        scale=sensitivity,
     ),
-    controls=(
-        Control("chunks in another order", "part[at + c * 25u]", "part[at + (uint(C) - 1u - c) * 25u]"),
-        Control("last chunk missed", "c < uint(C); c++", "c + 1u < uint(C); c++"),
-        Control(
-            "sum of four in another order",
-            "sum4(c, ushort(4), ushort(8)), e));\n  for",
-            "sum4(c, ushort(8), ushort(4)), e));\n  for",
-        ),
-        Control(
-            "rows and columns swapped first",
-            "c = p_add(p_div(c, sum4(c, ushort(1), ushort(2))), e);",
-            "c = p_add(p_div(c, sum4(c, ushort(4), ushort(8))), e);",
-        ),
-        Control("one turn too few", "i < ITERATIONS; i++", "i < ITERATIONS - 1; i++"),
-        Control("one turn too many", "int i = 1;", "int i = 0;"),
-        Control("no largest taken off", "p_exp(p_sub(c, top))", "p_exp(c)"),
-        Control("eps left out of pre", "p_add(gate, e)", "gate"),
-        Control("post not doubled", "p_mul(2.0f, gate)", "gate"),
-        Control("post takes pre's scale", "lane < 4u ? 0 : lane < 8u ? 1 : 2", "lane < 8u ? 0 : 2"),
-        Control("comb written by too many lanes", "if (lane < 16u)", "if (lane < 17u)", backends=("host",)),
-        Control("reads beyond the products", "if (lane < 25u) {", "if (lane < 26u) {", backends=("host",)),
-    ),
+    controls=CONTROLS,
     cases=cases,
     row_inputs=("part",),
 )

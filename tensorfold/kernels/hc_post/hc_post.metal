@@ -1,7 +1,7 @@
 // out[j] = bf16(post[j] * y + sum over i of comb[i, j] * x[i]) for each of N streams j, float32, one rounding.
 // Order: comb[0, j] x[0], then fma of the streams 1, 2, ...; the product post[j] y is added last. Everything flushed.
 // A thread takes E elements, a threadgroup's width apart; grid (D over threads, R rows).
-#include "portable.h"
+#include "hc_post.h"
 
 template <int D, int N, int E>
 [[kernel]] void hc_post(
@@ -16,20 +16,17 @@ template <int D, int N, int E>
   uint row = threadgroup_position_in_grid.y, width = threads_per_threadgroup.x;
   uint first = threadgroup_position_in_grid.x * width * uint(E) + thread_position_in_threadgroup.x;
   ulong at = ulong(row) * uint(N * D), mix = ulong(row) * uint(N * N);
+  float c[N * N], p[N];
+  for (uint i = 0u; i < uint(N * N); i++) c[i % uint(N) * uint(N) + i / uint(N)] = p_load(comb[mix + i]);
+  for (uint j = 0u; j < uint(N); j++) p[j] = p_load(post[row * uint(N) + j]);
   for (uint e = 0u; e < uint(E); e++) {
     uint d = first + e * width;
     if (d < uint(D)) {
       float own = p_load(y[ulong(row) * uint(D) + d]);
       float v[N];
       for (uint i = 0u; i < uint(N); i++) v[i] = p_load(x[at + i * uint(D) + d]);
-      for (uint j = 0u; j < uint(N); j++) {
-        float mixed = p_mulz(p_load(comb[mix + j]), v[0]);
-        for (uint i = 1u; i < uint(N); i++) {
-          float c = p_load(comb[mix + i * uint(N) + j]);
-          mixed = p_flush(p_fma(c, v[i], mixed));
-        }
-        p_store(out + at + j * uint(D) + d, p_add(mixed, p_mulz(p_load(post[row * uint(N) + j]), own)));
-      }
+      #pragma unroll
+      for (uint j = 0u; j < uint(N); j++) p_store(out + at + j * uint(D) + d, spread<N>(c + j * uint(N), v, p[j], own));
     }
   }
 }

@@ -34,11 +34,16 @@ def plan(arrays: Sequence[Any], geometry: Geometry) -> Launch:
         )
     if heads > 64:
         raise ValueError(f"index_scores: {heads} heads do not fit, at most 64")
-    c, threads, each = places.shape[1], 32 * geometry["G"], geometry["E"]
-    template = {"H": heads, "K": k, "E": each, "WIDE": row_bytes % 4 == 0}
-    return Launch(
-        template, (-(-c // (threads * each)) * threads, rows, 1), (threads, 1, 1), ((rows, c),), (mx.float32,)
-    )
+    c, threads = places.shape[1], 32 * geometry["G"]
+    shared = heads & (heads - 1) == 0 and heads >= geometry["T"]  # else the halving does not end in whole shuffles
+    each = geometry["T"] if shared else 1
+    template = {"H": heads, "K": k, "T": each, "WIDE": row_bytes % 4 == 0}
+    return Launch(template, (-(-c * each // threads) * threads, rows, 1), (threads, 1, 1), ((rows, c),), (mx.float32,))
+
+
+def choose(backend: str, arrays: Sequence[Any]) -> int:
+    """One row: wide threadgroups, of which few run; several: more threads a column."""
+    return int(arrays[0].shape[0] > 1)
 
 
 def unpack(rows: Array) -> tuple[F32, F32]:
@@ -157,7 +162,7 @@ KERNELS = (
         path=Path(__file__).with_name("index_scores.metal"),
         inputs=("queries", "weights", "cache", "fresh", "places", "segment", "sizes"),
         outputs=("scores",),
-        geometries=({"G": 4, "E": 1}, {"G": 1, "E": 2}, {"G": 2, "E": 1}),
+        geometries=({"G": 8, "T": 4}, {"G": 4, "T": 8}, {"G": 2, "T": 1}),
         plan=plan,
         reference=reference,
         stated=stated,
@@ -184,16 +189,21 @@ KERNELS = (
             ),
             Control(
                 "weight before relu",
-                "p_mulz(p_max(sum[e][h], 0.0f), weight[h])",
-                "p_max(p_mulz(sum[e][h], weight[h]), 0.0f)",
+                "p_mulz(p_max(sum[n], 0.0f), weight[part + uint(n * T)])",
+                "p_max(p_mulz(sum[n], weight[part + uint(n * T)]), 0.0f)",
             ),
-            Control("scale of the first block", "key[e][uint(K / 2) + b]", "key[e][uint(K / 2)]"),
+            Control("scale of the first block", "key[uint(K / 2) + b]", "key[uint(K / 2)]"),
             Control("query's scale of the first head", "unit[h * uint(K / 32) + b]", "unit[b]"),
+            Control(
+                "threads' heads added neighbours first",
+                "int d = T / 2; d > 0; d = d / 2",
+                "int d = 1; d < T; d = d * 2",
+            ),
             Control("nibbles swapped", "word >> (4u * j) & 15u", "word >> (4u * (j ^ 1u)) & 15u"),
             Control("first segment's places", "ulong(segment[row]) * c", "ulong(0) * c"),
             Control("a new key taken from the cache", "place < held ?", "place <= held ?", backends=("host",)),
-            Control("empty place scored", "empty[e] ? p_neg(p_inf()) : sum[e][0]", "sum[e][0]"),
-            Control("edge threads kept", "if (column < c) p_store", "p_store", backends=("host",)),
+            Control("empty place scored", "empty ? p_neg(p_inf()) : total", "total"),
+            Control("edge threads kept", "part == 0u && column < c", "part == 0u", backends=("host",)),
             Control(
                 "places past the last", "int place = column < c ?", "int place = column <= c ?", backends=("host",)
             ),
@@ -201,5 +211,6 @@ KERNELS = (
         cases=cases,
         row_inputs=("queries", "weights", "segment"),
         alignment={"cache": 4, "fresh": 4},
+        choose=choose,
     ),
 )

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from tensorfold.kernels.matvec import dense, fp8
+from tensorfold.kernels.matvec import dense, fp8, quantised
 
 __all__ = ["KERNELS", "matvec_bf16", "matvec_fp8"]
 
-KERNELS = (*fp8.KERNELS, *dense.KERNELS)
+KERNELS = (*fp8.KERNELS, *quantised.KERNELS, *dense.KERNELS)
 
 
 def matvec_fp8(

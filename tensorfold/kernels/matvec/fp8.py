@@ -15,10 +15,10 @@ import mlx.core as mx
 import numpy as np
 
 from tensorfold.kernels.codes import E4M3, UE8M0
-from tensorfold.kernels.exact import F32, f32, load, store_bf16, store_f32, wide
+from tensorfold.kernels.exact import F32, load, store_bf16, store_f32, wide
 from tensorfold.kernels.inputs import Draw
 from tensorfold.kernels.kernel import Array, Bound, Case, Control, Geometry, Kernel, Launch, dtype_of
-from tensorfold.kernels.matvec import layout, table
+from tensorfold.kernels.matvec import layout, table, trials
 
 BLOCK, CHUNK = 32, 16
 OUT = {"bfloat16": mx.bfloat16, "float32": mx.float32}
@@ -30,36 +30,42 @@ def plan(arrays: Sequence[Any], geometry: Geometry, *, out: str = "bfloat16", wi
     x is bfloat16 [rows, G K] or float32 [rows, (G,) 4, K / 16, 4]; G > 1 groups take N / G rows of a single w each.
     `width` is the largest of 16 and 8 that divides every address of w.
     """
-    *pairs, x = arrays
-    weights, scales = pairs[0::2], pairs[1::2]
-    k, rows = weights[0].shape[1], x.shape[0]
-    if k % BLOCK or not rows:
-        raise ValueError(f"matvec_fp8: K = {k} is no multiple of {BLOCK}, or x {tuple(x.shape)} has no rows")
-    inner = int(np.prod(x.shape[1:]))
-    groups = inner // k
-    if inner % k or not groups or (groups > 1 and len(weights) > 1):
-        raise ValueError(f"matvec_fp8: rows of x have {inner} elements, expected {k} (or groups of it for one matrix)")
-    if dtype_of(x) == mx.float32 and tuple(x.shape[-3:]) != (4, k // CHUNK, 4):
-        raise ValueError(
-            f"matvec_fp8: float planes of x have shape {tuple(x.shape)}, expected [..., 4, {k // CHUNK}, 4]"
-        )
-    for w, s in zip(weights, scales):
-        expected = (-(-w.shape[0] // BLOCK), k // BLOCK)
-        if w.shape[1] != k or tuple(s.shape) != expected:
-            raise ValueError(
-                f"matvec_fp8: w {tuple(w.shape)} with scales {tuple(s.shape)}, expected K = {k} and scales {expected}"
-            )
-        if s.size < 8:
-            raise ValueError(f"matvec_fp8: {s.size} scales; Metal needs 8 or more, so pad w and its scales with rows")
-    if groups > 1 and weights[0].shape[0] % (BLOCK * groups):
-        raise ValueError(f"matvec_fp8: {weights[0].shape[0]} rows of w in {groups} groups are not whole blocks of 32")
+    weights, rows, k, groups = checked("matvec_fp8", arrays, width)
     if geometry["W"] > width:
         raise ValueError(f"matvec_fp8: loads of {geometry['W']} bytes from addresses that only {width} divides")
     counts = [w.shape[0] // groups for w in weights]
     tiled, grid, threads = layout.tiling(rows, k, CHUNK, counts, groups, geometry)
     sizes = {"G": groups, "N": weights[0].shape[0]} if len(weights) == 1 else {f"N{i}": n for i, n in enumerate(counts)}
-    template = {"X": dtype_of(x), "Y": OUT[out], **sizes, "K": k, **tiled}
+    template = {"X": dtype_of(arrays[-1]), "Y": OUT[out], **sizes, "K": k, **tiled}
     return Launch(template, grid, threads, tuple((rows, w.shape[0]) for w in weights), (OUT[out],) * len(weights))
+
+
+def checked(name: str, arrays: Sequence[Any], width: int) -> tuple[list[Any], int, int, int]:
+    """(matrices, rows, K, groups) of w and s of each matrix, then x; ValueError, with `name`, where they do not fit."""
+    *pairs, x = arrays
+    weights, scales = list(pairs[0::2]), pairs[1::2]
+    k, rows = weights[0].shape[1], x.shape[0]
+    if width not in (8, 16):
+        raise ValueError(f"{name}: load width {width}, expected 8 or 16 bytes")
+    if k % BLOCK or not rows:
+        raise ValueError(f"{name}: K = {k} is no multiple of {BLOCK}, or x {tuple(x.shape)} has no rows")
+    inner = int(np.prod(x.shape[1:]))
+    groups = inner // k
+    if inner % k or not groups or (groups > 1 and len(weights) > 1):
+        raise ValueError(f"{name}: rows of x have {inner} elements, expected {k} (or groups of it for one matrix)")
+    if dtype_of(x) == mx.float32 and tuple(x.shape[-3:]) != (4, k // CHUNK, 4):
+        raise ValueError(f"{name}: float planes of x have shape {tuple(x.shape)}, expected [..., 4, {k // CHUNK}, 4]")
+    for w, s in zip(weights, scales):
+        expected = (-(-w.shape[0] // BLOCK), k // BLOCK)
+        if w.shape[1] != k or tuple(s.shape) != expected:
+            raise ValueError(
+                f"{name}: w {tuple(w.shape)} with scales {tuple(s.shape)}, expected K = {k} and scales {expected}"
+            )
+        if s.size < 8:
+            raise ValueError(f"{name}: {s.size} scales; Metal needs 8 or more, so pad w and its scales with rows")
+    if groups > 1 and weights[0].shape[0] % (BLOCK * groups):
+        raise ValueError(f"{name}: {weights[0].shape[0]} rows of w in {groups} groups are not whole blocks of 32")
+    return weights, rows, k, groups
 
 
 def _rows(x: Array, k: int) -> Array:
@@ -109,7 +115,7 @@ def stated(*arrays: Array, out: str = "bfloat16") -> list[Array]:
     return found
 
 
-def _magnitude(*arrays: Array, out: str = "bfloat16") -> list[Array]:
+def magnitude(*arrays: Array, out: str = "bfloat16") -> list[Array]:
     """Roundings in a row times the sum of magnitudes."""
     *pairs, x = arrays
     k = pairs[0].shape[1]
@@ -119,31 +125,10 @@ def _magnitude(*arrays: Array, out: str = "bfloat16") -> list[Array]:
     return [(CHUNK + steps + 5) * y for y in reference(*positive, x, out=out)]
 
 
-def planes(x: F32) -> F32:
-    """float32 [rows, K] -> [rows, 4, K / 16, 4]: what act_quant_fp8_planes writes."""
-    return np.ascontiguousarray(np.moveaxis(x.reshape(len(x), -1, 4, 4), 2, 1))
-
-
-def _finite(codes: Array) -> Array:
-    return np.where(codes & 0x7F == 0x7F, codes ^ 1, codes).astype(np.uint8)
-
-
-def _x(draw: Draw, rows: int, k: int, flat: bool) -> Array:
-    """Quantised activations: every finite code, scales from 2^-12 to 1."""
-    values = E4M3[_finite(draw.bytes(rows, k))] * np.repeat(UE8M0[draw.integers(115, 128, rows, k // BLOCK)], BLOCK, 1)
-    return store_bf16(values) if flat else planes(values.astype(f32))
-
-
-def _matrix(draw: Draw, n: int, k: int) -> tuple[Array, Array]:
-    """Every finite code, scales from 2^-17 to 4."""
-    scales = draw.integers(110, 130, -(-n // BLOCK), k // BLOCK).astype(np.uint8)
-    return _finite(draw.bytes(n, k)), scales
-
-
 def _case(name: str, ns: Sequence[int], k: int, count: int, flat: bool, out: str, groups: int = 1, **more: Any) -> Case:
     draw = Draw(k + count + sum(ns))
-    arrays = [a for n in ns for a in _matrix(draw, n, k)]
-    x = _x(draw, count * groups, k, flat)
+    arrays = [a for n in ns for a in trials.matrix(draw, n, k)]
+    x = trials.activations(draw, count * groups, k, flat)
     if groups > 1:
         x = x.reshape((count, groups * k) if flat else (count, groups, *x.shape[1:]))
     return Case(name, (*arrays, x), {"out": out}, **more)
@@ -152,16 +137,16 @@ def _case(name: str, ns: Sequence[int], k: int, count: int, flat: bool, out: str
 def _special() -> Case:
     """NaN codes, scales 0 and 255; rows of zeros and -0, one hot, with NaN and with infinity."""
     draw = Draw(3)
-    w, s = _matrix(draw, 96, 256)
+    w, s = trials.matrix(draw, 96, 256)
     w[5, 7], w[40, 200], w[41] = 0x7F, 0xFF, np.arange(256)
     s[0, 2], s[1, 3], s[2] = 0, 255, 0
     s[1, 5], s[0, 6] = 41, 200
-    w[64:] = _finite(w[64:])
+    w[64:] = trials.finite(w[64:])
     w[70, 100] = 0x7F
-    x = load(_x(draw, 4, 256, True))
+    x = load(trials.activations(draw, 4, 256, True))
     x[0, ::2], x[0, 1::2], x[1] = 0.0, -0.0, 0.0
     x[1, 100], x[2, 0], x[3, 255] = -3.0, np.nan, np.inf
-    return Case("special", (w, s, planes(x)), {"out": "float32"})
+    return Case("special", (w, s, trials.planes(x)), {"out": "float32"})
 
 
 SIZES = (64, 96, 2304, 8192)  # what the cases of one matrix and of several hold together is every K in use
@@ -196,16 +181,20 @@ _WHY = (
     "products are exact; 16 roundings in a chunk, one a running sum's step, 5 levels of the tree, each 2^-24 of the "
     "sum of magnitudes; one rounding of the output"
 )
-SHARED = (
-    Control("barrier dropped", "P_BARRIER();", "", file="tile.h", backends=("host",)),
+# mistakes of tile.h: in what every kernel takes from it, and in the end that writes sums
+TILES = (
     Control("halves of a load swapped", "lo = q[0], hi = q[1];", "lo = q[1], hi = q[0];", file="tile.h"),
-    Control("rows of w beyond the end kept", "if (mine && n < count)", "if (mine)", file="tile.h", backends=("host",)),
     Control(
         "last group of rows not drawn back", "p_minu(group * uint(R), rows - uint(R))", "group * uint(R)",
         file="tile.h", backends=("host",),
     ),
     Control("SIMD group left out", "d < SW; d = d * 2", "d < SW / 2; d = d * 2", file="tile.h"),
 )  # fmt: skip
+SHARED = (
+    *TILES,
+    Control("barrier dropped", "P_BARRIER();", "", file="tile.h", backends=("host",)),
+    Control("rows of w beyond the end kept", "if (mine && n < count)", "if (mine)", file="tile.h", backends=("host",)),
+)
 FP8 = (
     Control(
         "two neighbours swapped in the chain",
@@ -231,7 +220,7 @@ def kernel(m: int, name: str, controls: tuple[Control, ...], made: Any) -> Kerne
         plan=plan,
         reference=reference,
         stated=stated,
-        bound=Bound(_WHY, ulps=0.5, absolute=2.0**-24, scale=_magnitude),
+        bound=Bound(_WHY, ulps=0.5, absolute=2.0**-24, scale=magnitude),
         controls=(*SHARED, *FP8, *controls),
         cases=made,
         row_inputs=("x",),

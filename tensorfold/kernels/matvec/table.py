@@ -33,6 +33,7 @@ _AT = {tuple(g.values())[:5]: i for i, g in enumerate(GEOMETRIES) if i}
 
 # cuda, by (K, rows of all matrices; 0 for any other) and rows of x at once: LK, WN, TN, PF, DB
 _SMALL = (16, 2, 2, 5, 0)
+_WIDE, _PROMPT = (16, 2, 8, 1, 0), 16  # more rows of x than a decode launch has
 _CUDA_FP8 = {
     (1280, 0): {1: (8, 2, 4, 1, 0), 4: (16, 4, 4, 1, 0), 6: (16, 4, 8, 1, 0), 8: (16, 4, 8, 1, 0)},
     (1280, 36864): {1: (8, 2, 4, 1, 0), 4: (16, 4, 4, 1, 0), 6: (16, 4, 4, 1, 0), 8: (16, 4, 4, 1, 0)},
@@ -52,6 +53,8 @@ def choose_fp8(backend: str, arrays: Sequence[Any], *, out: str = "bfloat16", wi
     rows, (_, k) = rows_at_once(arrays[-1].shape[0]), arrays[0].shape
     if backend != "cuda":
         return _AT[(16, 2, 4, 1, 0) if rows > 1 else (16, 2, 2, 1, 0)]
+    if arrays[-1].shape[0] > _PROMPT and k not in (1280, 2304):
+        return _AT[_WIDE]
     total = sum(w.shape[0] for w in arrays[:-1:2])
     found = next(t for key in ((k, total), (k, 0), (0, 0)) if (t := _CUDA_FP8.get(key)))
     return _AT[found[rows]]
@@ -78,7 +81,7 @@ def choose_bf16(backend: str, arrays: Sequence[Any], *, out: str = "bfloat16", w
         return 0
     rows = rows_at_once(x.shape[0])
     if w.shape[0] < _MANY:
-        return _AT_BF16[(32, 1, 1, 5, 0) if rows == 1 else (16, 1, 2, 2, 0)]
+        return _AT_BF16[(32, 4, 2, 4, 0)]
     if backend != "cuda":
         return _AT_BF16[(16, 2, 4, 1, 0)]
     return _AT_BF16[_BF16[rows]]

@@ -34,47 +34,69 @@ template <int R> P_FN uint second_rows(uint rows, uint group) {
   return rows >= uint(R) ? first_rows<R>(rows, group) + uint((R + 1) / 2) : rows - uint(R / 2);
 }
 
-template <int R, typename Y>
-P_FN void write_sum(P_DEV Y* y, uint rows, uint group, uint r, uint n, uint count, ulong stride, float sum) {
+// `row`: the r-th of a group's R rows of x; whether this group writes it
+template <int R> P_FN bool own_row(uint rows, uint group, uint r, P_THREAD uint& row) {
   const uint half_rows = uint((R + 1) / 2);
   uint first = first_rows<R>(rows, group);
-  uint row = r < half_rows ? first + r : second_rows<R>(rows, group) + r - half_rows;
-  bool mine = row >= group * uint(R) && (r < half_rows || row >= first + half_rows);
+  row = r < half_rows ? first + r : second_rows<R>(rows, group) + r - half_rows;
+  return row >= group * uint(R) && (r < half_rows || row >= first + half_rows);
+}
+
+template <int R, typename Y>
+P_FN void write_sum(P_DEV Y* y, uint rows, uint group, uint r, uint n, uint count, ulong stride, float sum) {
+  uint row;
+  bool mine = own_row<R>(rows, group, r, row);
   if (mine && n < count) p_store(y + ulong(row) * stride + n, sum);
 }
 
-// The tree over v of acc[i R + r], sum of row i of w and r of x; `tile` is the threadgroup's first of `count` rows of w.
-template <int R, int LK, int SW, int WN, int TN, typename Y>
-P_FN void write_sums(P_THREAD float* acc, P_TG float* red, P_DEV Y* y, uint rows, uint group, uint tile, uint count,
-                     ulong stride, uint lane, uint simd, uint index) {
+// The tree over the lanes of acc[i R + r], sum of row i of w and r of x; red then holds, for each of SW parts of the sums,
+// that of the threadgroup's row n and r at [n R + r].
+template <int R, int LK, int SW, int WN, int TN>
+P_FN void share_sums(P_THREAD float* acc, P_TG float* red, uint lane, uint simd) {
   const uint LN = 32u / uint(LK), Q = uint(TN * R);
   uint kl = lane % uint(LK), nl = lane / uint(LK), part = simd % uint(SW), wn = simd / uint(SW), base = 0u;
   bool own = true;
   P_TREE(acc, TN * R, LK, 1, kl, base, own)
-  const int left = p_left(TN * R, LK);
+  if (own) {
+    #pragma unroll
+    for (int i = 0; i < p_left(TN * R, LK); i++) red[((part * uint(WN) + wn) * LN + nl) * Q + base + uint(i)] = acc[i];
+  }
+}
+// the end of the tree: the parts of sum u, `apart` from each other
+template <int SW> P_FN float parts_sum(const P_TG float* red, uint apart, uint u) {
+  float a[SW];
+  #pragma unroll
+  for (int k = 0; k < SW; k++) a[k] = red[uint(k) * apart + u];
+  #pragma unroll
+  for (int d = 1; d < SW; d = d * 2) {
+    #pragma unroll
+    for (int k = 0; k < SW; k += 2 * d) a[k] = p_add(a[k], a[k + d]);
+  }
+  return a[0];
+}
+
+// The tree over v of acc[i R + r] and its result; `tile` is the threadgroup's first of `count` rows of w.
+template <int R, int LK, int SW, int WN, int TN, typename Y>
+P_FN void write_sums(P_THREAD float* acc, P_TG float* red, P_DEV Y* y, uint rows, uint group, uint tile, uint count,
+                     ulong stride, uint lane, uint simd, uint index) {
+  const uint LN = 32u / uint(LK), Q = uint(TN * R);
   if (SW > 1) {
-    if (own) {
-      #pragma unroll
-      for (int i = 0; i < left; i++) red[((part * uint(WN) + wn) * LN + nl) * Q + base + uint(i)] = acc[i];
-    }
+    share_sums<R, LK, SW, WN, TN>(acc, red, lane, simd);
     P_BARRIER();
     for (uint u = index; u < uint(WN) * LN * Q; u += uint(32 * SW * WN)) {
-      float a[SW];
-      #pragma unroll
-      for (int k = 0; k < SW; k++) a[k] = red[uint(k * WN) * LN * Q + u];
-      #pragma unroll
-      for (int d = 1; d < SW; d = d * 2) {
-        #pragma unroll
-        for (int k = 0; k < SW; k += 2 * d) a[k] = p_add(a[k], a[k + d]);
-      }
-      uint e = u % Q;
-      write_sum<R>(y, rows, group, e % uint(R), tile + u / Q * uint(TN) + e / uint(R), count, stride, a[0]);
+      uint n = tile + u / uint(R);
+      write_sum<R>(y, rows, group, u % uint(R), n, count, stride, parts_sum<SW>(red, uint(WN) * LN * Q, u));
     }
-  } else if (own) {
-    #pragma unroll
-    for (int i = 0; i < left; i++) {
-      uint e = base + uint(i);
-      write_sum<R>(y, rows, group, e % uint(R), tile + (wn * LN + nl) * uint(TN) + e / uint(R), count, stride, acc[i]);
+  } else {
+    uint kl = lane % uint(LK), base = 0u;
+    bool own = true;
+    P_TREE(acc, TN * R, LK, 1, kl, base, own)
+    if (own) {
+      #pragma unroll
+      for (int i = 0; i < p_left(TN * R, LK); i++) {
+        uint e = base + uint(i), n = tile + (simd * LN + lane / uint(LK)) * uint(TN) + e / uint(R);
+        write_sum<R>(y, rows, group, e % uint(R), n, count, stride, acc[i]);
+      }
     }
   }
 }

@@ -45,7 +45,7 @@ def stated(routed: Array, shared: Array) -> list[Array]:
         return [store_bf16(total + load(shared))]
 
 
-def _magnitude(routed: Array, shared: Array) -> list[Array]:
+def magnitude(routed: Array, shared: Array) -> list[Array]:
     return [np.abs(wide(routed)).sum(1) + np.abs(wide(shared))]
 
 
@@ -69,6 +69,30 @@ def cases() -> list[Case]:
     return found
 
 
+_HEADER = "moe_join.h"
+# mistakes of the header, for every kernel that includes it
+CONTROLS = (
+    Control(
+        "experts in another order", "p_load(routed[i * stride])", "p_load(routed[(uint(K) - i) * stride])", _HEADER
+    ),
+    Control(
+        "shared expert not last",
+        "float total = p_load(routed[0]);",
+        "float total = p_sub(p_add(p_load(routed[0]), last), last);",
+        _HEADER,
+    ),
+    Control("last expert missed", "i < uint(K); i++", "i + 1u < uint(K); i++", _HEADER),
+    Control("an expert too many", "i < uint(K); i++", "i <= uint(K); i++", _HEADER, ("host",)),
+    Control("rounded before the shared expert", "p_add(total, last)", "p_add(p_round_bf(total), last)", _HEADER),
+    Control(
+        "experts' sums not flushed",
+        "p_flush(p_add(total, p_load(routed[i * stride])))",
+        "p_add(total, p_load(routed[i * stride]))",
+        _HEADER,
+        ("host",),
+    ),
+)
+
 KERNELS = (
     Kernel(
         name="moe_join",
@@ -85,34 +109,12 @@ KERNELS = (
             ulps=0.5,
             absolute=8 * 2.0**-24,
             tiny=8 * 2.0**-126,
-            scale=_magnitude,
+            scale=magnitude,
         ),
         controls=(
-            Control(
-                "experts in another order",
-                "p_load(routed[at + i * uint(D)])",
-                "p_load(routed[at + (uint(K) - i) * uint(D)])",
-            ),
-            Control(
-                "shared expert not last",
-                "float total = p_load(routed[at]);",
-                "float total = p_sub(p_add(p_load(routed[at]), p_load(shared[own])), p_load(shared[own]));",
-            ),
-            Control("last expert missed", "i < uint(K); i++", "i + 1u < uint(K); i++"),
-            Control("an expert too many", "i < uint(K); i++", "i <= uint(K); i++", backends=("host",)),
-            Control(
-                "rounded before the shared expert",
-                "p_add(total, p_load(shared[own]))",
-                "p_add(p_round_bf(total), p_load(shared[own]))",
-            ),
+            *CONTROLS,
             Control("tail missed", "if (d >= uint(D)) return;", "if (d + 32u >= uint(D)) return;"),
             Control("edge threads kept", "if (d >= uint(D)) return;", "", backends=("host",)),
-            Control(
-                "sums not flushed",
-                "p_flush(p_add(total, p_load(routed[at + i * uint(D)])))",
-                "p_add(total, p_load(routed[at + i * uint(D)]))",
-                backends=("host",),
-            ),
         ),
         cases=cases,
         row_inputs=("routed", "shared"),

@@ -1,6 +1,6 @@
 // y = bf16(sum of K experts' rows, in the order given, then the shared expert's): float32, each sum flushed, one rounding.
 // One thread an element; grid (D over threads, R rows).
-#include "portable.h"
+#include "moe_join.h"
 
 template <int D, int K>
 [[kernel]] void moe_join(
@@ -11,7 +11,5 @@ template <int D, int K>
   uint d = thread_position_in_grid.x, row = thread_position_in_grid.y;
   if (d >= uint(D)) return;
   ulong at = ulong(row) * uint(K * D) + d, own = ulong(row) * uint(D) + d;
-  float total = p_load(routed[at]);
-  for (uint i = 1u; i < uint(K); i++) total = p_flush(p_add(total, p_load(routed[at + i * uint(D)])));
-  p_store(y + own, p_add(total, p_load(shared[own])));
+  p_store(y + own, joined<K>(routed + at, uint(D), p_load(shared[own])));
 }

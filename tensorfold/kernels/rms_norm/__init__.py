@@ -84,6 +84,26 @@ def cases() -> list[Case]:
     return found
 
 
+_HEADER = "rms.h"
+# mistakes of the header and of the sum over lanes, for every kernel that norms rows with it
+CONTROLS = (
+    Control(
+        "lanes added in another order",
+        "v = p_add(v, simd_shuffle_xor(v, ushort(16)));\n  v = p_add(v, simd_shuffle_xor(v, ushort(8)));",
+        "v = p_add(v, simd_shuffle_xor(v, ushort(8)));\n  v = p_add(v, simd_shuffle_xor(v, ushort(16)));",
+        file="portable.h",
+    ),
+    Control("mean over one element too many", "float(K));", "float(K + 1));", _HEADER),
+    Control("weight after rounding", "p_mul(w, p_mul(x, factor))", "p_mul(p_round_bf(p_mul(x, factor)), w)", _HEADER),
+    Control(
+        "scale first, then weight: swapped products",
+        "p_mul(w, p_mul(x, factor))",
+        "p_mul(p_mul(w, x), factor)",
+        _HEADER,
+    ),
+    Control("tail missed", "i < uint(K); i += 256u", "i + 32u < uint(K); i += 256u", _HEADER),
+)
+
 KERNELS = (
     Kernel(
         name="rms_norm",
@@ -102,24 +122,7 @@ KERNELS = (
         ),
         controls=(
             Control("barrier dropped", "P_BARRIER();", "", backends=("host",)),
-            Control(
-                "lanes added in another order",
-                "v = p_add(v, simd_shuffle_xor(v, ushort(16)));\n  v = p_add(v, simd_shuffle_xor(v, ushort(8)));",
-                "v = p_add(v, simd_shuffle_xor(v, ushort(8)));\n  v = p_add(v, simd_shuffle_xor(v, ushort(16)));",
-                file="portable.h",
-            ),
-            Control("mean over one element too many", "float(K));", "float(K + 1));"),
-            Control(
-                "weight after rounding",
-                "p_mul(p_load(w[i]), p_mul(p_load(x[row + i]), r))",
-                "p_mul(p_round_bf(p_mul(p_load(x[row + i]), r)), p_load(w[i]))",
-            ),
-            Control(
-                "scale first, then weight: swapped products",
-                "p_mul(p_load(w[i]), p_mul(p_load(x[row + i]), r))",
-                "p_mul(p_mul(p_load(w[i]), p_load(x[row + i])), r)",
-            ),
-            Control("tail missed", "i < uint(K); i += 256u", "i + 32u < uint(K); i += 256u"),
+            *CONTROLS,
             Control(
                 "one element too far",
                 "i < uint(K); i += 32u * uint(G)",

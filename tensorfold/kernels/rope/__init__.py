@@ -16,7 +16,7 @@ from tensorfold.kernels import inputs
 from tensorfold.kernels.exact import f32, load, mul_flushed, store_bf16, wide
 from tensorfold.kernels.kernel import Array, Bound, Case, Control, Geometry, Kernel, Launch
 
-__all__ = ["KERNELS"]
+__all__ = ["KERNELS", "turns"]
 
 
 def plan(arrays: Sequence[Any], geometry: Geometry, inverse: bool = False) -> Launch:
@@ -66,7 +66,7 @@ def _magnitude(x: Array, table: Array, positions: Array, inverse: bool = False) 
     return [np.maximum(v, np.where(np.arange(v.shape[-1]) % 2, np.roll(v, 1, -1), np.roll(v, -1, -1)))]
 
 
-def _table(count: int, dims: int) -> Array:
+def turns(count: int, dims: int) -> Array:
     """Cosine and sine of positions below `count`, float32 [count, dims / 2, 2]; the network has tables of its own."""
     angles = np.outer(np.arange(count), 10000.0 ** (-np.arange(0, dims, 2) / dims))
     return np.stack([np.cos(angles), np.sin(angles)], axis=-1).astype(f32)
@@ -78,7 +78,7 @@ def cases() -> list[Case]:
     for heads, d, turned in ((8, 64, 16), (1, 64, 64), (64, 512, 64), (1, 512, 64), (32, 128, 64), (3, 48, 32)):
         draw = inputs.Draw(heads * d)
         rows = 16 if d in (48, 128) else 2
-        table = _table(40, turned)
+        table = turns(40, turned)
         positions = draw.integers(0, 40, rows)
         for inverse in (False, True):
             found.append(
@@ -90,9 +90,15 @@ def cases() -> list[Case]:
                 )
             )
     wild = inputs.extremes_bf16(64).reshape(16, 1, 64)
-    found.append(Case("extreme", (wild, _table(16, 64), np.arange(16, dtype=np.int32))))
+    found.append(Case("extreme", (wild, turns(16, 64), np.arange(16, dtype=np.int32))))
     return found
 
+
+# mistakes of the header, for every kernel that includes it
+CONTROLS = (
+    Control("sine's sign", "p_sub(p_mulz(a, c), p_mulz(b, s))", "p_add(p_mulz(a, c), p_mulz(b, s))", file="turn.h"),
+    Control("products fused", "p_add(p_mulz(a, s), p_mulz(b, c))", "p_fma(a, s, p_mulz(b, c))", file="turn.h"),
+)
 
 KERNELS = (
     Kernel(
@@ -119,7 +125,7 @@ KERNELS = (
             scale=_magnitude,
         ),
         controls=(
-            Control("sine's sign", "p_sub(p_mulz(a, c), p_mulz(b, s))", "p_add(p_mulz(a, c), p_mulz(b, s))"),
+            *CONTROLS,
             Control(
                 "pairs start one early",
                 "pair >= uint((D - RD) / 2)) {",
@@ -127,7 +133,6 @@ KERNELS = (
                 backends=("host",),
             ),
             Control("half a block per pair", "(pair - uint((D - RD) / 2))) * 2u", "(pair - uint((D - RD) / 2))) * 1u"),
-            Control("products fused", "p_add(p_mulz(a, s), p_mulz(b, c))", "p_fma(a, s, p_mulz(b, c))"),
             Control("edge threads kept", "if (pair >= uint(D / 2)) return;", "", backends=("host",)),
         ),
         cases=cases,

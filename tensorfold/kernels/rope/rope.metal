@@ -1,7 +1,7 @@
 // Rotates adjacent pairs of the last RD of D dims by the angle of each row's position; the leading dims are copied.
 // (a, b) -> (a c - b s, a s + b c), or with -s when INVERSE; float32, every product rounded (and flushed), one rounding to bfloat16.
 // One thread a pair; grid (32 threads a group over D / 2 pairs, H heads, R rows).
-#include "portable.h"
+#include "turn.h"
 
 template <int H, int D, int RD, bool INVERSE>
 [[kernel]] void rope(
@@ -13,15 +13,13 @@ template <int H, int D, int RD, bool INVERSE>
   uint pair = thread_position_in_grid.x, head = thread_position_in_grid.y, row = thread_position_in_grid.z;
   if (pair >= uint(D / 2)) return;
   ulong at = (ulong(row) * uint(H) + head) * uint(D) + 2u * pair;
-  float a = p_load(x[at]), b = p_load(x[at + 1u]);
+  float v[2];
+  v[0] = p_load(x[at]);
+  v[1] = p_load(x[at + 1u]);
   if (pair >= uint((D - RD) / 2)) {
     ulong entry = (ulong(positions[row]) * uint(RD / 2) + (pair - uint((D - RD) / 2))) * 2u;
-    float c = table[entry], s = table[entry + 1u];
-    if (INVERSE) s = p_neg(s);
-    float turned = p_sub(p_mulz(a, c), p_mulz(b, s));
-    b = p_add(p_mulz(a, s), p_mulz(b, c));
-    a = turned;
+    rope_turn<INVERSE>(v, table[entry], table[entry + 1u]);
   }
-  p_store(y + at, a);
-  p_store(y + at + 1u, b);
+  p_store(y + at, v[0]);
+  p_store(y + at + 1u, v[1]);
 }

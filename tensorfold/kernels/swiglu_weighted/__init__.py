@@ -41,12 +41,16 @@ def reference(gate: Array, up: Array, weights: Array, limit: Array, weighted: bo
         return [t * wide(weights)[..., None] if weighted else t]
 
 
+def product(gate: Array, up: Array, most: np.float32) -> Array:
+    """float32 before the weight: sigmoid, times g, times u."""
+    g = np.minimum(gate, most)
+    return mul_flushed(mul_flushed(g, functions.sigmoid(g)), np.clip(up, -most, most))
+
+
 def stated(gate: Array, up: Array, weights: Array, limit: Array, weighted: bool = True) -> list[Array]:
     """float32: sigmoid, times g, times u, times the weight."""
-    most = f32(limit[0])
     with np.errstate(all="ignore"):
-        g = np.minimum(load(gate), most)
-        t = mul_flushed(mul_flushed(g, functions.sigmoid(g)), np.clip(load(up), -most, most))
+        t = product(load(gate), load(up), f32(limit[0]))
         return [store_bf16(load(weights)[..., None] * t if weighted else t)]
 
 
@@ -79,6 +83,20 @@ def cases() -> list[Case]:
     return found
 
 
+_HEADER = "swiglu.h"
+# mistakes of the header, for every kernel that includes it
+CONTROLS = (
+    Control("gate clamped from below only", "p_min(gate, most)", "p_max(gate, p_neg(most))", _HEADER),
+    Control("up clamped from above only", "p_max(p_min(up, most), p_neg(most))", "p_min(up, most)", _HEADER),
+    Control("clamp loses NaN", "p_min(gate, most)", "p_min(most, gate)", _HEADER),
+    Control(
+        "products in another order",
+        "p_mulz(p_mulz(g, p_sigmoid(g)), u)",
+        "p_mulz(g, p_mulz(p_sigmoid(g), u))",
+        _HEADER,
+    ),
+)
+
 KERNELS = (
     Kernel(
         name="swiglu_weighted",
@@ -104,18 +122,7 @@ KERNELS = (
             ),
             Control("weight of the next pair", "weights[pair]", "weights[pair + 1u]", backends=("host",)),
             Control("every pair has the first weight", "weights[pair]", "weights[0]"),
-            Control(
-                "gate clamped from below only", "p_min(p_load(gate[at]), most)", "p_max(p_load(gate[at]), p_neg(most))"
-            ),
-            Control(
-                "up clamped from above only",
-                "p_max(p_min(p_load(up[at]), most), p_neg(most))",
-                "p_min(p_load(up[at]), most)",
-            ),
-            Control("clamp loses NaN", "p_min(p_load(gate[at]), most)", "p_min(most, p_load(gate[at]))"),
-            Control(
-                "products in another order", "p_mulz(p_mulz(g, p_sigmoid(g)), u)", "p_mulz(g, p_mulz(p_sigmoid(g), u))"
-            ),
+            *CONTROLS,
             Control("tail missed", "if (i >= uint(I)) return;", "if (i + 32u >= uint(I)) return;"),
             Control("edge threads kept", "if (i >= uint(I)) return;", "", backends=("host",)),
         ),

@@ -1,7 +1,7 @@
 // y = bf16(weight * (silu(g) * u)), g = min(gate, limit), u = up clamped to -limit..limit, all in float32, one rounding.
 // Order: sigmoid(g), times g, times u, times the weight (only when WEIGHTED); every product but the last is flushed.
 // One thread an element; grid (I over threads, all the leading axes together).
-#include "maths.h"
+#include "swiglu.h"
 
 template <int I, bool WEIGHTED>
 [[kernel]] void swiglu_weighted(
@@ -14,10 +14,7 @@ template <int I, bool WEIGHTED>
   uint i = thread_position_in_grid.x, pair = thread_position_in_grid.y;
   if (i >= uint(I)) return;
   ulong at = ulong(pair) * uint(I) + i;
-  float most = limit[0];
-  float g = p_min(p_load(gate[at]), most);
-  float u = p_max(p_min(p_load(up[at]), most), p_neg(most));
-  float t = p_mulz(p_mulz(g, p_sigmoid(g)), u);
+  float t = swiglu(p_load(gate[at]), p_load(up[at]), limit[0]);
   if (WEIGHTED) t = p_mul(p_load(weights[pair]), t);
   p_store(y + at, t);
 }

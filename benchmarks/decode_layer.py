@@ -1,0 +1,198 @@
+"""Real-size layers of every role on random weights: time a layer, launches, and the bytes it must read.
+
+Each number is a median over runs of a graph in which the layer follows itself, so that launches wait for one another as
+in a forward. The floor is the bytes that a round of so many rows must read (every matrix once, each routed expert once)
+at the speed of a copy measured in the same run. Rows belong to slots of up to six rows, at `--context` tokens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.pop(0)  # this folder, whose concurrent.py would hide a module of Python's
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import mlx.core as mx
+import numpy as np
+
+from benchmarks.chart import line_chart
+from benchmarks.common import ROOT, TINY, numbers, platform_facts
+from benchmarks.kernels import Bench, pick_backend, seconds
+from benchmarks.make_full_size import published_config
+from benchmarks.random_layers import RandomSource
+from tensorfold.backend.kernels import KernelBackend
+from tensorfold.backend.kernels.check import one_of_each_role
+from tensorfold.config import ModelConfig
+from tensorfold.kernels import Kernel
+from tensorfold.network.attention import Shared
+from tensorfold.network.forward import Layer
+from tensorfold.network.hyper import Streams
+from tensorfold.network.plan import Plan, Planner, Window
+from tensorfold.state.caches import PAGE_TOKENS, Caches
+
+MOST = 6  # rows of a slot
+
+
+class LayerBench:
+    """Layers of a config on one backend; every layer's weights are drawn when it is measured."""
+
+    def __init__(self, config: ModelConfig, backend: str, context: int, turns: int):
+        self.config, self.context, self.turns = config, context, turns
+        self.backend = KernelBackend(config, backend)
+        self.source = RandomSource(config)
+        self.compiled: Any = mx.compile if self.backend.traceable else lambda f: f
+        slots = -(-16 // MOST)
+        self.pages = slots * (-(-(context + MOST) // PAGE_TOKENS))
+        self.caches = Caches(config, slots, self.pages)
+        self.before: dict[int, Shared] = {}  # what earlier layers handed on, by rows
+
+    def plan(self, rows: int) -> Plan:
+        windows, each = [], self.pages // self.caches.slots
+        for slot, first in enumerate(range(0, rows, MOST)):
+            ids = list(range(min(MOST, rows - first)))
+            windows.append(Window(slot, self.context, ids, range(slot * each, (slot + 1) * each), []))
+        shape = (rows, self._engram_heads, self.config.engram_head_dim)
+        codes = np.random.default_rng(0).integers(0, 0x70, shape, dtype=np.uint8)
+        scales = np.full((*shape[:2], shape[2] // 32), 120, np.uint8)
+        return Planner(self.config).build(windows, self.caches.slots, self.pages, [(codes, scales)] * 2)
+
+    @property
+    def _engram_heads(self) -> int:
+        return self.config.engram_n_heads * (self.config.engram_max_ngram_size - 1)
+
+    def measure(self, index: int, rows_list: list[int], copy: float, repeats: int) -> list[dict[str, Any]]:
+        """Lines of one layer; its selection and new rows stay for the layers after it."""
+        layer, found = Layer(self.source, self.config.roles[index], self.config, self.backend, None), []
+        for rows in rows_list:
+            launches, took = self._rows(layer, rows, repeats)
+            nbytes = self.bytes_read(layer, rows)
+            floor = nbytes / copy
+            found.append({
+                "layer": index, "role": role_name(layer.role), "rows": rows, "launches": launches, "us": took * 1e6,
+                "bytes": nbytes, "floor_us": floor * 1e6, "times_floor": took / floor,
+            })  # fmt: skip
+            print(line(found[-1]), flush=True)
+        return found
+
+    def _rows(self, layer: Layer, rows: int, repeats: int) -> tuple[int, float]:
+        """Launches and seconds of a layer on so many rows."""
+        plan, before = self.plan(rows), self.before.get(rows, Shared({}))
+        x = mx.random.normal((rows, self.config.hc_mult, self.config.hidden_size)).astype(mx.bfloat16)
+        pre = mx.full((rows, self.config.hc_mult), 0.25)
+
+        def once(s: Streams, out: list[Any], shared: Shared) -> Streams:
+            s, row = layer(s, plan, self.caches, shared, layer)
+            out += [row, *(a for n in shared.new.values() for a in (n.rows, n.keys, n.pairs) if a is not None)]
+            return s
+
+        def chain(x: mx.array, pre: mx.array) -> list[Any]:
+            out: list[Any] = []
+            s = Streams(x, pre)
+            for _ in range(self.turns):
+                s = once(s, out, _copy(before))
+            return [s.x, s.pre, *out]
+
+        after, first = _copy(before), once(Streams(x, pre), [], _copy(before))
+        mx.eval(first)
+        launches = count_launches(lambda: once(first, [], after))
+        mx.eval([a for n in after.new.values() for a in (n.rows, n.keys)], after.selection)
+        self.before[rows] = after
+        graph = self.compiled(chain)
+        return launches, seconds(lambda: graph(x, pre), repeats) / self.turns
+
+    def bytes_read(self, layer: Layer, rows: int) -> int:
+        """Weights that a launch of so many rows reads: every matrix, and each routed expert once."""
+        prefix, c = f"layers.{layer.role.layer}.", self.config
+        always = [n for n in self.source.names(prefix) if ".ffn.experts." not in n and ".engram.embed" not in n]
+        plain = sum(spec_bytes(self.source, n) for n in always)
+        x = mx.random.normal((rows, c.hidden_size)).astype(mx.bfloat16)
+        ids, _ = layer.moe.route(x)
+        one = sum(spec_bytes(self.source, n) for n in self.source.names(f"{prefix}ffn.experts.0."))
+        return plain + one * len(np.unique(np.array(ids)))
+
+
+def spec_bytes(source: RandomSource, name: str) -> int:
+    """Bytes of one tensor in the file."""
+    raw = source.raw(name)
+    return int(raw.size) * raw.itemsize
+
+
+def _copy(shared: Shared) -> Shared:
+    return Shared(dict(shared.new), shared.selection, dict(shared.places), shared.candidates)
+
+
+def count_launches(run: Any) -> int:
+    """Kernel launches of one call; mx operations of the plan's glue are not among them."""
+    count, call = [0], Kernel.__call__
+
+    def counted(self: Kernel, *arrays: mx.array, **options: Any) -> list[mx.array]:
+        count[0] += 1
+        return call(self, *arrays, **options)
+
+    Kernel.__call__ = counted  # type: ignore[method-assign]
+    try:
+        mx.eval(run())
+    finally:
+        Kernel.__call__ = call  # type: ignore[method-assign]
+    return count[0]
+
+
+def role_name(role: Any) -> str:
+    """What the layer owns, in a word or two."""
+    words = {"kv": role.owns_kv, "index": role.owns_index, "engram": role.engram is not None}
+    owned = "+".join(word for word, has in words.items() if has)
+    return ", ".join(filter(None, (f"ratio {role.ratio}", owned, role.candidates and f"{role.candidates}s candidates")))
+
+
+def line(r: dict[str, Any]) -> str:
+    """One row of the table."""
+    return (
+        f"| {r['layer']} | {r['role']} | {r['rows']} | {r['launches']} | {r['us']:.0f} | {r['bytes'] / 1e6:.0f} | "
+        f"{r['floor_us']:.0f} | {r['times_floor']:.2f} |"
+    )
+
+
+HEAD = "| layer | role | rows | launches | us | MB | floor us | of floor |\n|---|---|---|---|---|---|---|---|"
+
+
+def write(folder: Path, title: str, facts: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+    """Table, numbers and plot."""
+    name = "decode_layer_quick" if facts["quick"] else "decode_layer"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.md").write_text("\n".join([title, "", HEAD, *map(line, lines)]) + "\n", encoding="utf-8")
+    found = {"platform": platform_facts(), **facts, "lines": lines}
+    (folder / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    times: dict[str, list[tuple[float, float]]] = {}
+    for one in lines:
+        times.setdefault(f"{one['layer']}: {one['role']}", []).append((one["rows"], one["us"]))
+    (folder / f"{name}.svg").write_text(line_chart(title, "rows of a launch", "us", times), encoding="utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="tiny layers: shows that it runs, measures nothing")
+    parser.add_argument("--rows", type=numbers, default=[1, 2, 4, 6, 8, 16], help="rows of a launch")
+    parser.add_argument("--layers", type=numbers, default=None, help="layers to measure; default: one of each role")
+    parser.add_argument("--context", type=int, default=4096, help="tokens before the rows, in every slot")
+    parser.add_argument("--turns", type=int, default=8, help="how often the layer follows itself in a graph")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results", help="folder of table and plot")
+    args = parser.parse_args()
+    backend = pick_backend()
+    config = ModelConfig.from_folder(TINY) if args.quick else ModelConfig.from_flat(published_config())
+    copy = Bench(backend, args.quick).copy()
+    title = f"Decode layers, {backend}{', smoke run' * args.quick}; a copy runs at {copy / 1e12:.2f} TB/s"
+    print(f"{title}\n\n{HEAD}", flush=True)
+    bench, lines = LayerBench(config, backend, args.context, 2 if args.quick else args.turns), []
+    for index in args.layers or one_of_each_role(config):
+        lines += bench.measure(index, args.rows, copy, 3 if args.quick else 9)
+        mx.clear_cache()
+    write(args.out, title, {"backend": backend, "quick": args.quick, "copy_tb_s": copy / 1e12}, lines)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""Memory for experts that come and go: arrays that the host fills slot by slot; knows no kernel and no file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import mlx.core as mx
+import numpy as np
+
+Shapes = Sequence[tuple[int, ...]]
+# an expert's tensors, in the order in which a room takes shapes and gives memory
+LEAVES = tuple(f"{matrix}.{leaf}" for matrix in ("w1", "w3", "w2") for leaf in ("weight", "scale"))
+
+
+class Room(Protocol):
+    """Memory for so many experts; `weight` is what the backend's `experts` takes, with slots for expert ids."""
+
+    @property
+    def weight(self) -> Any: ...
+    def parts(self, slot: int) -> list[np.ndarray]:
+        """Flat uint8 arrays to be filled with the tensors of LEAVES, while nothing that reads the slot is running."""
+
+    def filled(self, slots: Sequence[int]) -> None:
+        """Makes what was written into these slots what `weight` holds."""
+
+
+def shares_memory() -> bool:
+    """Whether the host can write where the device reads."""
+    return mx.default_device() == mx.Device(mx.cpu) or mx.metal.is_available()
+
+
+class SlotArray:
+    """`array` [slots, ...], written slot by slot: where it lies if host and device share memory, else by updates that
+    MLX runs in place, as nobody else holds the array."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: mx.Dtype, shared: bool | None = None):
+        self.array = mx.zeros(shape, dtype)
+        mx.eval(self.array)
+        shared = shares_memory() if shared is None else shared
+        self._host = np.asarray(self.array).view(np.uint8).reshape(shape[0], -1) if shared else None
+        self._staged: dict[int, np.ndarray] = {}
+
+    def slot(self, i: int) -> np.ndarray:
+        """The slot's bytes, flat, to be written."""
+        if self._host is not None:
+            return self._host[i]
+        if i not in self._staged:
+            self._staged[i] = np.zeros(self.array.nbytes // self.array.shape[0], np.uint8)
+        return self._staged[i]
+
+    def put(self, slots: Sequence[int]) -> None:
+        """Hands written slots to the device."""
+        if self._host is None:
+            mx.synchronize()  # what read the array has let go of it, or the update would copy it
+            for i in slots:
+                row = mx.array(self._staged.pop(i)).view(self.array.dtype)
+                self.array[i] = row.reshape(self.array.shape[1:])
+            mx.eval(self.array)

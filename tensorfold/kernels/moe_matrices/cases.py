@@ -1,0 +1,88 @@
+"""Inputs of the contract cases: those of the gathered experts with a shared expert beside them. Knows no order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from tensorfold.kernels.act_quant_fp8 import as_planes
+from tensorfold.kernels.experts import cases, orders
+from tensorfold.kernels.inputs import Draw
+from tensorfold.kernels.kernel import Array, Case
+from tensorfold.kernels.matvec import trials
+
+# of the gathered experts' cases: rows, shared experts, the narrowest loads, special codes and scales, orders
+_KEPT = ("rows", "same experts", "codes at 4", "every code", "special scales", "tiny", "order", "one row")
+
+
+def _beside(case: Case, paired: bool, width: int) -> Case:
+    """The case with a shared expert of random codes, `width` rows (up) or columns (down) of its matrices."""
+    x, *routed = case.arrays
+    x = orders.planes_of(x) if x.dtype == np.uint16 else x
+    n, rows, draw = case.options["n"], len(x), Draw(width + case.options["n"])
+    shared: list[Array]
+    if paired:
+        shared = [*trials.matrix(draw, n, width), trials.activations(draw, rows, width, False)]
+    else:
+        k = x.shape[-2] * 16
+        shared = [*trials.matrix(draw, width, k), *trials.matrix(draw, width, k)]
+    return replace(case, arrays=(x, *routed, *shared))
+
+
+def _special(case: Case) -> Case:
+    """NaN codes and scales 0 and 255 in the shared matrices."""
+    x, *routed, w, s = case.arrays[:7]
+    w, s = w.copy(), s.copy()
+    w[5, 7], w[-1, -1], w[:, 40] = 0x7F, 0xFF, np.arange(len(w))
+    s[0, 1], s[-1, -1], s[0, 3] = 0, 255, 41
+    rest = case.arrays[7:]
+    return replace(case, name="special shared codes", arrays=(x, *routed, w, s, *rest), rows=False)
+
+
+def _shared_order(name: str, paired: bool, k: int, n: int, whole_blocks: bool) -> Case:
+    """Random experts beside a shared expert whose orders show."""
+    rows, draw = 5, Draw(k + n)
+    base = cases.make(name, paired, 64 if paired else k, n, 2, rows, 3, planes=True)
+    x, arrays = trials.cancelling(draw, rows, k, (n,) if paired else (n, n), whole_blocks)
+    planes = as_planes(x)
+    if paired:
+        return replace(base, arrays=(*base.arrays, *arrays, planes))
+    return replace(base, arrays=(planes, *base.arrays[1:], *arrays))
+
+
+def _cases(paired: bool, found: list[Case], widths: dict[str, int]) -> list[Case]:
+    kept = [c for c in found if c.name.startswith(_KEPT) or c.name in widths]
+    made = [_beside(c, paired, widths.get(c.name, 160 if paired else 42)) for c in kept]
+    # rows run at shifted addresses too
+    narrow = {**made[0].options, "shared_width": 8}
+    return [replace(made[0], options=narrow), *made[1:], _special(made[2])]
+
+
+def up() -> list[Case]:
+    """Every hidden size, intermediate size and number of picks in use (rows of matrices reduced at the real K)."""
+    sizes = {"one row, two picks": 64, "K128 N64": 64, "K256 N96": 96, "K256 N128": 128, "K5120 N20": 20}
+    found = _cases(False, cases.up(), sizes)
+    return [
+        *found,
+        _shared_order("shared order in a chunk", False, 512, 70, False),
+        _shared_order("shared order of blocks", False, 1280, 36, True),
+    ]
+
+
+def down() -> list[Case]:
+    """Every intermediate and hidden size and number of picks in use (rows of matrices reduced at the real K)."""
+    sizes = {
+        "one row, two picks": 64,
+        "K64 N128": 64,
+        "K96 N256": 96,
+        "K128 N256": 256,
+        "K2304 N20": 2304,
+        "order of blocks": 256,
+    }
+    found = _cases(True, cases.down(), sizes)
+    return [
+        *found,
+        _shared_order("shared order in a chunk", True, 512, 70, False),
+        _shared_order("shared order of blocks", True, 2304, 36, True),
+    ]

@@ -1,0 +1,40 @@
+// w2 x of the experts each row goes to, an input a pair, and of the shared expert, one launch: the bits of experts_down and
+// of matvec_fp8, whose orders (experts_rows.h; fp8.h and tile.h) these are. Names that end in 8 belong to the FP8 part.
+// Grid (threadgroups of a row, rows). Of a row's threadgroups the first take the tiles of its picks' matrices, pick by pick;
+// the others of all rows, numbered through, take the shared matrix's tiles by groups of R rows; the last few may be idle.
+#include "experts/experts.h"
+#include "shared_tile.h"
+
+template <int K, int N, int PICKS, int LK, int W, int WN, int TN, int PF, int RG, int J, int R, int LK8, int SW8, int WN8, int TN8, int PF8, int DB8, int W8>
+[[kernel]] void moe_down(
+    const device float* x,            // [R, PICKS, 4, K / 16, 4], exact
+    const device int* ids,            // [R, PICKS]
+    const device uchar* shard,        // bytes
+    const device ulong* place,        // [E, 1, 2]: (codes, scales) of w2, bytes from the start of the file
+    const constant ulong* origin,     // [1]: where in the file the shard's first byte lies
+    const device uchar* w2,           // [N, J]
+    const device uchar* s2,           // [ceil(N / 32), J / 32]
+    const device float* shared_x,     // [R, 4, J / 16, 4], exact
+    device bfloat16_t* y,             // [R, PICKS, N]
+    device bfloat16_t* shared_y,      // [R, N]
+    uint3 threadgroup_position_in_grid [[threadgroup_position_in_grid]],
+    uint3 threadgroups_per_grid [[threadgroups_per_grid]],
+    uint thread_index_in_threadgroup [[thread_index_in_threadgroup]],
+    uint thread_index_in_simdgroup [[thread_index_in_simdgroup]],
+    uint simdgroup_index_in_threadgroup [[simdgroup_index_in_threadgroup]]) {
+  P_SHARED float red[SW8 > 1 ? SW8 * WN8 * (32 / LK8) * TN8 * R : 1];
+  const uint matrices = 1u, share = 1u, matrix = 0u, each = uint(WN * (32 / LK) * TN), each8 = uint(WN8 * (32 / LK8) * TN8);
+  const uint tiles = (uint(N) + each - 1u) / each, tiles8 = (uint(N) + each8 - 1u) / each8;
+  const uint own = uint(PICKS) * tiles;
+  uint at = threadgroup_position_in_grid.x, row = threadgroup_position_in_grid.y, rows = threadgroups_per_grid.y;
+  if (at >= own) {
+    uint task = row * (threadgroups_per_grid.x - own) + at - own, turn = task / tiles8;
+    if (turn * uint(R) >= rows) return;
+    shared_tile<J, R, LK8, SW8, WN8, TN8, PF8, DB8, W8, N % TN8 != 0>(
+        w2, s2, shared_x, shared_y, red, rows, turn, task % tiles8, uint(N), thread_index_in_simdgroup,
+        simdgroup_index_in_threadgroup, thread_index_in_threadgroup);
+    return;
+  }
+  uint pairs = rows * uint(PICKS), pair = row * uint(PICKS) + at / tiles, tile = at % tiles;
+#include "experts/experts_rows.h"
+}

@@ -1,0 +1,158 @@
+"""Plans, truth and stated order of routed and shared experts' matrices in one launch. Knows no case and no control.
+
+Everything is a composition of `experts` and `matvec`: which bits come out is stated there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from tensorfold.kernels.experts import orders
+from tensorfold.kernels.kernel import Array, Geometry, Launch, TemplateValue, dtype_of
+from tensorfold.kernels.matvec import fp8, layout, table
+
+ROUTED = 5  # inputs of the routed part: x, ids, shard, place, origin
+_TEMPLATE = ("K", "N", "PICKS", "LK", "W", "WN", "TN", "PF", "RG", "J")
+_SHARED = ("R", "LK8", "SW8", "WN8", "TN8", "PF8", "DB8", "W8")
+
+
+def _geometries(simds: int, experts: Geometry, *shared: tuple[int, ...]) -> tuple[Geometry, ...]:
+    """Geometries of `simds` SIMD groups: one of the routed part with each (LK, TN, PF, DB) of the shared."""
+    names = ("LK8", "TN8", "PF8", "DB8")
+    routed = {name: experts[name] for name in ("TN", "PF", "RG")}
+    return tuple({"G": simds, **routed, **dict(zip(names, s))} for s in shared)
+
+
+_E = orders.GEOMETRIES
+_ODD = _geometries(2, _E[3], (16, 2, 1, 1))
+# what the tables of the parts ask for at one row and at several, the plain one first
+UP = (
+    *_geometries(4, _E[0], (16, 4, 1, 0), (16, 2, 1, 0), (16, 2, 5, 0), (8, 4, 1, 0), (16, 8, 1, 0)),
+    *_ODD,
+)
+DOWN = (
+    *_geometries(4, _E[0], (16, 4, 1, 0), (16, 8, 1, 0), (8, 4, 1, 0)),
+    *_geometries(4, _E[4], (16, 2, 1, 0), (16, 2, 5, 0)),
+    *_ODD,
+)
+
+
+def shared_up(arrays: Sequence[Any]) -> tuple[Any, ...]:
+    """What matvec_fp8_pair takes of moe_up's inputs."""
+    return *arrays[ROUTED:], arrays[0]
+
+
+def shared_down(arrays: Sequence[Any]) -> tuple[Any, ...]:
+    """What matvec_fp8 takes of moe_down's inputs."""
+    return tuple(arrays[ROUTED:])
+
+
+def _joined(
+    name: str, arrays: Sequence[Any], shared: Sequence[Any], geometry: Geometry, paired: bool, n: int, width: int,
+    shared_width: int,
+) -> tuple[dict[str, TemplateValue], tuple[int, int, int], int, tuple[int, int], int]:  # fmt: skip
+    """(template, grid, threads, (R, picks), rows of a shared matrix); ValueError where shapes do not fit."""
+    if dtype_of(arrays[0]) != mx.float32 or dtype_of(shared[-1]) != mx.float32:
+        raise ValueError(f"{name}: x is {dtype_of(arrays[0])}, expected float32 planes of act_quant_fp8_planes")
+    weights, rows, k8, groups = fp8.checked(name, shared, shared_width)
+    counts = [w.shape[0] for w in weights]
+    if groups > 1 or len(set(counts)) > 1 or (paired and counts[0] != n):
+        raise ValueError(f"{name}: shared matrices {[tuple(w.shape) for w in weights]} do not fit each other or n {n}")
+    lk = min(geometry["LK8"], layout.running_sums(k8, fp8.CHUNK))
+    rows_apart = max(1, geometry["G"] * lk // layout.running_sums(k8, fp8.CHUNK))
+    cut = {"LK": lk, "TN": geometry["TN8"], "PF": geometry["PF8"], "DB": geometry["DB8"]}
+    tiled, grid, (threads, _, _) = layout.tiling(
+        rows, k8, fp8.CHUNK, counts, 1, {**cut, "WN": rows_apart, "W": shared_width}
+    )
+    # the plan of matvec adds an idle threadgroup for each row that the last group lacks
+    tasks = (grid[0] // threads - grid[1] * tiled["R"] + rows) * grid[1]
+    template, across, (routed, picks) = orders.tiling(
+        name, arrays[:ROUTED], {**geometry, "WN": threads // 32}, len(weights), paired, n, width
+    )
+    if routed != rows:
+        raise ValueError(f"{name}: {routed} rows of ids and {rows} rows of the shared expert's x")
+    values = {**template, "PICKS": picks, "J": k8 if paired else counts[0]}
+    merged = {key: values[key] for key in _TEMPLATE} | {key: tiled[key[:-1] if key != "R" else key] for key in _SHARED}
+    groups_of_row = across * picks + -(-tasks // rows) * threads
+    return merged, (groups_of_row, rows, 1), threads, (rows, picks), counts[0]
+
+
+def plan_up(arrays: Sequence[Any], geometry: Geometry, n: int, width: int = 16, shared_width: int = 16) -> Launch:
+    """x float32 planes [R, 4, K / 16, 4], ids int32 [R, picks], shard, place uint64 [E, 2, 2], origin uint64 [1], then
+    the shared expert's w1, s1, w3, s3: codes uint8 [J, K], scales uint8 [ceil(J / 32), K / 32]
+    -> gate, up bfloat16 [R, picks, n] and shared gate, shared up bfloat16 [R, J].
+
+    n, width: as for experts_up; shared_width: the largest of 16 and 8 that divides the addresses of w1 and w3.
+    """
+    template, grid, threads, (rows, picks), j = _joined(
+        "moe_up", arrays, shared_up(arrays), geometry, False, n, width, shared_width
+    )
+    shapes = ((rows, picks, n),) * 2 + ((rows, j),) * 2
+    return Launch(template, grid, (threads, 1, 1), shapes, (mx.bfloat16,) * 4)
+
+
+def plan_down(arrays: Sequence[Any], geometry: Geometry, n: int, width: int = 16, shared_width: int = 16) -> Launch:
+    """x float32 planes [R, picks, 4, K / 16, 4], ids int32 [R, picks], shard, place uint64 [E, 1, 2], origin uint64 [1]
+    and the shared expert's w2 uint8 [n, J], s2 uint8 [ceil(n / 32), J / 32] and its x planes [R, 4, J / 16, 4]
+    -> y bfloat16 [R, picks, n] and shared y bfloat16 [R, n]. Widths as in `plan_up`."""
+    template, grid, threads, (rows, picks), _ = _joined(
+        "moe_down", arrays, shared_down(arrays), geometry, True, n, width, shared_width
+    )
+    return Launch(template, grid, (threads, 1, 1), ((rows, picks, n), (rows, n)), (mx.bfloat16,) * 2)
+
+
+def _chosen(have: Sequence[Geometry], experts: Mapping[str, int], shared: Mapping[str, int]) -> int:
+    """The geometry made of these two; where there is none, one with the routed part's, or the first."""
+    fits = [i for i, g in enumerate(have) if all(g[key] == experts[key] for key in ("TN", "PF", "RG"))]
+    same = [i for i in fits if all(have[i][f"{key}8"] == shared[key] for key in ("LK", "TN", "PF", "DB"))]
+    return (same or fits or [0])[0]
+
+
+def choose_up(backend: str, arrays: Sequence[Any], **options: Any) -> int:
+    """What the tables of both parts say."""
+    experts = orders.GEOMETRIES[orders.choose_up(backend, arrays)]
+    return _chosen(UP, experts, table.GEOMETRIES[table.choose_fp8(backend, shared_up(arrays))])
+
+
+def choose_down(backend: str, arrays: Sequence[Any], **options: Any) -> int:
+    """What the tables of both parts say."""
+    experts = orders.GEOMETRIES[orders.choose_down(backend, arrays)]
+    return _chosen(DOWN, experts, table.GEOMETRIES[table.choose_fp8(backend, shared_down(arrays))])
+
+
+def reference_up(*arrays: Array, n: int, **widths: int) -> list[Array]:
+    """float64 truth of both parts."""
+    return [*orders.reference_up(*arrays[:ROUTED], n=n), *fp8.reference(*shared_up(arrays))]
+
+
+def reference_down(*arrays: Array, n: int, **widths: int) -> list[Array]:
+    """float64 truth of both parts."""
+    return [*orders.reference_down(*arrays[:ROUTED], n=n), *fp8.reference(*shared_down(arrays))]
+
+
+def stated_up(*arrays: Array, n: int, **widths: int) -> list[Array]:
+    """experts_up, then matvec_fp8_pair."""
+    return [*orders.stated_up(*arrays[:ROUTED], n=n), *fp8.stated(*shared_up(arrays))]
+
+
+def stated_down(*arrays: Array, n: int, **widths: int) -> list[Array]:
+    """experts_down, then matvec_fp8."""
+    return [*orders.stated_down(*arrays[:ROUTED], n=n), *fp8.stated(*shared_down(arrays))]
+
+
+def _magnitude(arrays: Sequence[Array], shared: Sequence[Array], n: int) -> list[Array]:
+    return [*(np.float64(64) * m for m in orders.magnitude(*arrays[:ROUTED], n=n)), *fp8.magnitude(*shared)]
+
+
+def magnitude_up(*arrays: Array, n: int, **widths: int) -> list[Array]:
+    """Roundings times sums of magnitudes: 64 of the routed part, what matvec counts of the shared."""
+    return _magnitude(arrays, shared_up(arrays), n)
+
+
+def magnitude_down(*arrays: Array, n: int, **widths: int) -> list[Array]:
+    """Roundings times sums of magnitudes: 64 of the routed part, what matvec counts of the shared."""
+    return _magnitude(arrays, shared_down(arrays), n)

@@ -1,0 +1,71 @@
+"""The forward as a graph that is built once for each shape of a round and then replayed; knows no layer.
+
+Every value of a round is an input array, so rows of any slots and positions share a graph; what decides a graph is how
+many rows, segments, logits and closing groups there are, and the bucket of compressed rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import mlx.core as mx
+
+from tensorfold.network.compressor import NewRows
+from tensorfold.network.forward import Forward, Network
+from tensorfold.network.plan import Compressed, Plan
+from tensorfold.state.caches import Caches
+
+
+class Replay:
+    """Calls a network through mx.compile; the bits are those of the plain call."""
+
+    def __init__(self, network: Network, like: Caches):
+        """`like`: caches of the slots, pages' sizes and drafter's stages that rounds will have."""
+        self.network, self._like = network, like
+        self._graph = mx.compile(self._run)
+
+    def __call__(self, plan: Plan, caches: Caches) -> Forward:
+        """One forward over the plan's rows."""
+        arrays = [*_plan_arrays(plan), *caches.arrays()]
+        out = iter(self._graph(arrays, sorted(plan.compressed), len(plan.engram)))
+        logits = next(out) if plan.head.size else None
+        taps = next(out) if any(r.tap is not None for r in caches.config.roles) else None
+        window = [next(out) for _ in range(caches.config.num_hidden_layers)]
+        sources = {}
+        for source, ratio in caches.sources.items():
+            rows, keys = next(out), next(out)
+            sources[source] = NewRows(rows, keys, next(out) if ratio > 1 else None)
+        return Forward(logits, taps, window, sources)
+
+    def _run(self, arrays: list[mx.array], ratios: list[int], engrams: int) -> list[mx.array]:
+        given = iter(arrays)
+        plan = _plan_of(given, ratios, engrams)
+        new = self.network(plan, _caches_of(given, self._like))
+        beside = [a for a in (new.logits, new.taps) if a is not None]
+        rows = [a for n in new.sources.values() for a in (n.rows, n.keys, n.pairs) if a is not None]
+        return [*beside, *new.window, *rows]
+
+
+def _plan_arrays(plan: Plan) -> list[mx.array]:
+    fixed = [plan.ids, plan.segment, plan.window, plan.window_table, plan.compressed_table, plan.head]
+    parts = [plan.compressed[r] for r in sorted(plan.compressed)]
+    compressed = [a for p in parts for a in (p.places, p.visible, p.closing, p.partner, p.table, p.destination)]
+    return [*fixed, *(a for pair in plan.engram for a in pair), *compressed]
+
+
+def _plan_of(given: Iterator[mx.array], ratios: list[int], engrams: int) -> Plan:
+    """The plan of these arrays; its segments are left out, as positions must not decide a graph."""
+    ids, segment, window, window_table, compressed_table, head = (next(given) for _ in range(6))
+    engram = tuple((next(given), next(given)) for _ in range(engrams))
+    compressed = {r: Compressed(*(next(given) for _ in range(6))) for r in ratios}
+    return Plan((), ids, segment, window, window_table, compressed_table, compressed, engram, head)
+
+
+def _caches_of(given: Iterator[mx.array], like: Caches) -> Caches:
+    """Caches of the given arrays, in the order of `Caches.arrays`."""
+    view = object.__new__(Caches)
+    view.__dict__.update(like.__dict__)
+    view.window = [next(given) for _ in like.window]
+    for name in ("rows", "keys", "pairs"):
+        setattr(view, name, {key: next(given) for key in getattr(like, name)})
+    return view

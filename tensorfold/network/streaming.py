@@ -1,0 +1,199 @@
+"""Experts that do not fit into memory: a pool of those asked for last, filled from the files while a layer waits.
+
+Knows no rounds and no prompts. What a token gets does not depend on which experts were in the pool.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import mlx.core as mx
+import numpy as np
+
+from tensorfold.backend.base import Backend, Output, Quantised, Weight
+from tensorfold.backend.pool import LEAVES, Room
+from tensorfold.checkpoint.pieces import Piece, PieceReader
+
+Key = tuple[str, int]
+
+
+class PieceSource(Protocol):
+    """Where experts' bytes lie: a Checkpoint."""
+
+    def piece(self, name: str) -> Piece: ...
+
+
+@dataclass(frozen=True)
+class Streaming:
+    """What streaming did since the model was loaded.
+
+    experts: routed experts of the model. slots: how many have room in memory; resident: how many are there now.
+    hits, misses: experts that layers asked for and found, or had to read; each once a layer and round. passes: turns
+    beyond the first of layers that asked for more experts than the pool has room for. bytes_read: of the files.
+    read_seconds: while reads were on their way; stall_seconds: the part of it in which nothing was computed.
+    """
+
+    experts: int
+    slots: int
+    resident: int
+    hits: int = 0
+    misses: int = 0
+    passes: int = 0
+    bytes_read: int = 0
+    read_seconds: float = 0.0
+    stall_seconds: float = 0.0
+
+
+def routing_read(ids: mx.array) -> np.ndarray:
+    """The only place where a streamed network reads device values: the expert ids of a layer's rows, once a MoE layer;
+    it waits until they are computed, and with them all layers before."""
+    return np.array(ids)
+
+
+class ExpertPool:
+    """Room for `slots` experts, shared by all layers; the one that was not asked for the longest gives way."""
+
+    def __init__(self, backend: Backend, source: PieceSource, slots: int):
+        if slots < 1:
+            raise ValueError(f"{slots} experts: the pool needs room for at least one")
+        self.backend, self.slots = backend, slots
+        self._source, self._reader = source, PieceReader()
+        self._pieces: dict[Key, list[Piece]] = {}
+        self._room: Room | None = None
+        self._known: OrderedDict[Key, int] = OrderedDict()
+        self._free = list(reversed(range(slots)))
+        self._stats = Streaming(0, slots, 0)
+
+    def layer(self, prefix: str, count: int) -> StreamedExperts:
+        """The experts `prefix.0` .. `prefix.{count-1}` of one layer."""
+        for e in range(count):
+            self._pieces[prefix, e] = [self._source.piece(f"{prefix}.{e}.{leaf}") for leaf in LEAVES]
+        if self._room is None:
+            self._room = self.backend.expert_room([piece.shape for piece in self._pieces[prefix, 0]], self.slots)
+        return StreamedExperts(self, prefix)
+
+    @property
+    def weight(self) -> Weight:
+        """What the backend's `experts` takes, with the slots that `fetch` gives for expert ids."""
+        if self._room is None:
+            raise ValueError("no layer streams its experts through this pool")
+        return self._room.weight
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the pool, as the files store experts."""
+        return self.slots * sum(piece.nbytes for piece in next(iter(self._pieces.values()), []))
+
+    @property
+    def stats(self) -> Streaming:
+        """Counts so far."""
+        return replace(self._stats, experts=len(self._pieces), resident=len(self._known))
+
+    def forget_stats(self) -> None:
+        """Counts from here on."""
+        self._stats = Streaming(0, self.slots, 0)
+
+    def resident(self, prefix: str, expert: int) -> bool:
+        """Whether the expert is in the pool."""
+        return (prefix, expert) in self._known
+
+    def fetch(self, prefix: str, experts: Sequence[int], beside: mx.array) -> np.ndarray:
+        """int32 slots of these experts of a layer, `slots` at most, each once; missing ones are read while `beside` is
+        computed. Nothing may be computing from the pool.
+
+        Raises CheckpointError when one cannot be read; the pool has then none of the missing and goes on working."""
+        keys = [(prefix, e) for e in experts]
+        missing = [key for key in keys if key not in self._known]
+        for key in keys:
+            if key in self._known:
+                self._known.move_to_end(key)
+        if missing:
+            self._read(missing, beside)
+        s = self._stats
+        self._stats = replace(s, hits=s.hits + len(keys) - len(missing), misses=s.misses + len(missing))
+        return np.array([self._known[key] for key in keys], np.int32)
+
+    def count_pass(self) -> None:
+        self._stats = replace(self._stats, passes=self._stats.passes + 1)
+
+    def close(self) -> None:
+        """Ends the reading threads; call it before the files are closed."""
+        self._reader.close()
+
+    def _read(self, missing: list[Key], beside: mx.array) -> None:
+        places = [self._take() for _ in missing]
+        try:
+            self._fill(missing, places, beside)
+        except BaseException:
+            self._free += places
+            raise
+        self._known.update(zip(missing, places))
+
+    def _fill(self, missing: list[Key], places: list[int], beside: mx.array) -> None:
+        room = self._room
+        if room is None:
+            raise ValueError("no layer streams its experts through this pool")
+        pairs = [p for key, place in zip(missing, places) for p in zip(self._pieces[key], room.parts(place))]
+        reading = self._reader.begin(pairs)
+        try:
+            mx.eval(beside)
+        finally:
+            seconds, stall = reading.wait()
+        room.filled(places)
+        s = self._stats
+        self._stats = replace(
+            s, bytes_read=s.bytes_read + sum(piece.nbytes for piece, _ in pairs),
+            read_seconds=s.read_seconds + seconds, stall_seconds=s.stall_seconds + stall,
+        )  # fmt: skip
+
+    def _take(self) -> int:
+        """A free slot, or that of the expert that was not asked for the longest."""
+        return self._free.pop() if self._free else self._known.popitem(last=False)[1]
+
+
+class StreamedExperts:
+    """The MoE of one layer whose routed experts come through a pool."""
+
+    def __init__(self, pool: ExpertPool, prefix: str):
+        self.pool, self.prefix = pool, prefix
+
+    def __call__(self, x: Quantised, ids: mx.array, weights: mx.array, shared_in: Weight, shared_out: Weight) -> Output:
+        """As the backend's `moe`, with equal bits."""
+        backend = self.pool.backend
+        mx.async_eval(ids, weights)
+        shared = backend.shared(x, shared_in, shared_out)
+        mx.async_eval(shared)  # runs while the ids are read, and the experts that are missing
+        asked = routing_read(ids)
+        experts = np.unique(asked).tolist()
+        if len(experts) <= self.pool.slots:
+            slots = self.pool.fetch(self.prefix, experts, shared)[np.searchsorted(experts, asked)]
+            routed = backend.experts(x, mx.array(slots), weights, self.pool.weight)
+        else:
+            routed = self._in_passes(x, asked, experts, weights, shared)
+        return backend.join_experts(routed, shared)
+
+    def _in_passes(
+        self, x: Quantised, asked: np.ndarray, experts: list[int], weights: mx.array, shared: mx.array
+    ) -> mx.array:
+        """As many experts at a time as the pool holds, pairs of row and pick as rows with one pick each: the bits of a
+        pair do not depend on the others. bf16 [R, k, D]."""
+        pool, backend = self.pool, self.pool.backend
+        rows, picks = asked.shape
+        flat, order = asked.reshape(-1), sorted(experts, key=lambda e: not pool.resident(self.prefix, e))
+        found, places = list[mx.array](), list[np.ndarray]()
+        for at in range(0, len(order), pool.slots):
+            if found:
+                mx.eval(found[-1])  # its experts' slots are about to be filled with others
+                pool.count_pass()
+            group = sorted(order[at : at + pool.slots])
+            pairs = np.flatnonzero(np.isin(flat, group)).astype(np.int32)
+            slots = pool.fetch(self.prefix, group, shared)[np.searchsorted(group, flat[pairs])]
+            mine, weight = mx.array(pairs), weights.reshape(-1, 1)
+            taken = backend.take_rows(x, mine // picks)
+            found.append(backend.experts(taken, mx.array(slots[:, None]), weight[mine], pool.weight)[:, 0])
+            places.append(pairs)
+        back = mx.array(np.argsort(np.concatenate(places)).astype(np.int32))
+        return mx.concatenate(found)[back].reshape(rows, picks, -1)

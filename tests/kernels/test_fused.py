@@ -1,0 +1,103 @@
+"""A fused kernel gives the bits of the launches it replaces, run one after another; its plan names misfits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from tensorfold import kernels
+from tensorfold.kernels.inputs import Draw, extremes_bf16
+from tensorfold.kernels.kernel import as_mlx, as_numpy
+from tensorfold.kernels.rope import turns
+from tensorfold.kernels.rope_pack import norm_rope_pack
+from tests.support.hostkit import needs_clang
+
+PACKS = {
+    "window": "act_quant_fp8_pack",
+    "compressed": "act_quant_fp4_e4m3_pack",
+    "key": "act_quant_fp4_e8m0_pack",
+}
+EPS, LIMIT = mx.array([1e-20]), mx.array([10.0])
+
+
+def run(name: str, *arrays: mx.array, **options: Any) -> mx.array:
+    return kernels.get(name)(*arrays, backend="host", **options)[0]
+
+
+def turned(x: mx.array, table: mx.array) -> mx.array:
+    rows = x if x.ndim == 3 else x[:, None]
+    return run("rope", rows, table, mx.arange(len(x), dtype=mx.int32)).reshape(x.shape)
+
+
+def same(made: Sequence[mx.array], apart: Sequence[mx.array]) -> bool:
+    return [as_numpy(y).tobytes() for y in made] == [as_numpy(y).tobytes() for y in apart]
+
+
+@needs_clang
+@pytest.mark.parametrize("rows, k, inner, shared", [(1, 6, 128, 128), (5, 3, 96, 192), (2, 2, 64, 64)])
+def test_swiglu_planes(rows: int, k: int, inner: int, shared: int) -> None:
+    draw = Draw(inner)
+    gate, up = (as_mlx(draw.bf16(rows, k, inner, scale=5.0)) for _ in range(2))
+    shared_gate, shared_up = (as_mlx(draw.any_bf16(rows, shared)) for _ in range(2))
+    weights = mx.array(draw.uniform(0.0, 1.5, rows, k))
+    made = kernels.get("swiglu_planes")(gate, up, weights, shared_gate, shared_up, LIMIT, backend="host")
+    routed = run("swiglu_weighted", gate, up, weights, LIMIT)
+    plain = run("swiglu_weighted", shared_gate, shared_up, LIMIT, LIMIT, weighted=False)
+    assert same(made, [run("act_quant_fp8_planes", routed), run("act_quant_fp8_planes", plain)])
+
+
+@needs_clang
+@pytest.mark.parametrize("k, d, turns_of", [(96, 64, 16), (1280, 512, 64)])
+def test_attn_norms(k: int, d: int, turns_of: int) -> None:
+    draw = Draw(k + d)
+    low, kv = as_mlx(extremes_bf16(k)), as_mlx(draw.bf16(16, d))
+    q_norm, kv_norm, table = as_mlx(draw.bf16(k)), as_mlx(draw.bf16(d)), mx.array(turns(16, turns_of))
+    made = kernels.get("attn_norms")(low, q_norm, kv, kv_norm, table, EPS, backend="host")
+    row = turned(run("rms_norm", kv, kv_norm, EPS), table)
+    queries = run("act_quant_fp8_planes", run("rms_norm", low, q_norm, EPS))
+    assert same(made, [queries, run("act_quant_fp8_pack", row)])
+
+
+@needs_clang
+@pytest.mark.parametrize("kind", PACKS)
+@pytest.mark.parametrize("heads, d, norm", [(0, 64, True), (0, 512, False), (32, 128, False), (3, 96, True)])
+def test_norm_rope_pack(kind: str, heads: int, d: int, norm: bool) -> None:
+    draw = Draw(d + heads)
+    x, w = as_mlx(draw.any_bf16(3, heads, d) if heads else draw.bf16(3, d)), as_mlx(draw.bf16(d))
+    table = mx.array(turns(40, d // 2)[[7, 0, 31]])
+    made = norm_rope_pack(x, w if norm else None, table, EPS, kind=kind, backend="host")
+    apart = run("rms_norm", x.reshape(-1, d), w, EPS).reshape(x.shape) if norm else x
+    assert same([made], [run(PACKS[kind], turned(apart, table))])
+
+
+@pytest.mark.parametrize("name", ["swiglu_planes", "attn_norms", "norm_rope_pack"])
+def test_misfits_are_refused(name: str) -> None:
+    kernel = kernels.get(name)
+    case = kernel.cases()[-1]
+    for change in range(len(case.arrays) - 1):
+        arrays = list(case.arrays)
+        arrays[change] = arrays[change][..., :-1]
+        with pytest.raises(ValueError, match=name):
+            kernel.launch(arrays, **case.options)
+
+
+def test_rows_of_an_unknown_kind_are_refused() -> None:
+    case = kernels.get("norm_rope_pack").cases()[0]
+    with pytest.raises(ValueError, match="window, compressed, key"):
+        kernels.get("norm_rope_pack").launch(case.arrays, kind="wide", norm=False)
+
+
+@pytest.mark.parametrize("backend", ["cuda", "metal", "host"])
+def test_few_rows_attend_in_more_threadgroups(backend: str) -> None:
+    kernel = kernels.get("attend")
+    (case,) = [c for c in kernel.cases() if c.name == "64 x 512"]
+    groups = {}
+    for rows in (1, 16):
+        arrays = [np.repeat(a, rows, 0) if n in kernel.row_inputs else a for n, a in zip(kernel.inputs, case.arrays)]
+        launch = kernel.launch(arrays, kernel.geometry(backend, arrays))
+        groups[rows] = launch.grid[0] // launch.threadgroup[0]
+    assert groups == {1: {"cuda": 128, "metal": 32, "host": 16}[backend], 16: 16}
