@@ -19,6 +19,7 @@ from tensorfold.config import ModelConfig
 from tensorfold.description import describe_open
 from tensorfold.engine.engine import Engine
 from tensorfold.engine.lanes import ROWS, Lanes
+from tensorfold.kernels.launch import BackendError, first_errors
 from tensorfold.memory import ENGRAM, EXPERTS, MemoryUse, memory_use, plan
 from tensorfold.network.dspark import Drafter
 from tensorfold.network.engram import EngramTables
@@ -173,8 +174,18 @@ def _load(checkpoint: Checkpoint, options: Options, undo: ExitStack) -> Parts:
 
 
 def keep_rows_apart(backend: KernelBackend, network: Network, engram: EngramTables) -> None:
-    """Where a launch of several rows does not give each its bits alone, every launch runs one row from here on."""
-    dependent = row_dependent_operations(network, engram.gather)
+    """Tries the kernels on the real weights: where rows of a launch change each other's bits, each gets its own.
+
+    Raises BackendError where the kernels do not run at all.
+    """
+    try:
+        dependent = row_dependent_operations(network, engram.gather)
+    except RuntimeError as error:
+        what = first_errors(str(error))
+        raise BackendError(
+            f"the kernels do not run here on {backend.name}: {what}; "
+            'backend="ops" runs plain MLX operations; please report it with python -m tensorfold.receipt'
+        ) from error
     if dependent:
         backend.by_row = True
         warnings.warn(

@@ -7,6 +7,7 @@ import mlx.core as mx
 from tensorfold.backend.kernels import KernelBackend
 from tensorfold.backend.ops import OpsBackend, rows_are_independent
 from tensorfold.config import ModelConfig
+from tensorfold.kernels.launch import BackendError
 
 BACKENDS = ("metal", "cuda", "ops", "host")
 
@@ -23,4 +24,7 @@ def make_backend(name: str | None, config: ModelConfig) -> OpsBackend | KernelBa
     name = name or default_backend()
     if name == "ops":
         return OpsBackend(config, by_row=not rows_are_independent(config))
-    return KernelBackend(config, name)
+    try:
+        return KernelBackend(config, name)
+    except BackendError as error:
+        raise BackendError(f'{error}; backend="ops" runs plain MLX operations') from None

@@ -50,7 +50,8 @@ def noise_bits(seed: mx.array, position: mx.array, vocab_size: int) -> mx.array:
     high = (position >> 32).astype(mx.uint32)[:, None] if wide else zero
     low = (position & 0xFFFFFFFF if wide else position).astype(mx.uint32)[:, None]
     even, odd = philox(
-        mx.stack([block, mx.broadcast_to(low, shape)]), mx.stack([zero, high]), mx.stack([seed[:, :1], seed[:, 1:]]))
+        mx.stack([block, mx.broadcast_to(low, shape)]), mx.stack([zero, high]), mx.stack([seed[:, :1], seed[:, 1:]])
+    )
     return mx.stack([even[0], odd[0], even[1], odd[1]], axis=-1).reshape(shape[0], -1)[:, :vocab_size]
 
 

@@ -10,8 +10,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 KEYWORDS = frozenset(
-    ("max_tokens", "temperature", "temp", "top_p", "top_k", "min_p", "repetition_penalty", "logit_bias", "stop", "seed",
-     "logprobs")
+    (
+        "max_tokens",
+        "temperature",
+        "temp",
+        "top_p",
+        "top_k",
+        "min_p",
+        "repetition_penalty",
+        "logit_bias",
+        "stop",
+        "seed",
+        "logprobs",
+    )
 )
 MAX_LOGPROBS = 20
 # beyond this, temperature times the largest noise leaves float32
@@ -62,10 +73,12 @@ def parse(kwargs: Mapping[str, object], vocab_size: int) -> SamplingParams:
     given = {name: value for name, value in kwargs.items() if value is not None}
     if "temp" in given and "temperature" in given:
         raise ParameterError(
-            f"temperature={given['temperature']!r} and its alias temp={given['temp']!r} are both given: give one")
+            f"temperature={given['temperature']!r} and its alias temp={given['temp']!r} are both given: give one"
+        )
     heat = "temp" if "temp" in given else "temperature"
-    penalty = _real(given, "repetition_penalty", 1.0, SMALLEST_NORMAL, LARGEST_FLOAT,
-                    "must be a finite number above 0 (1 is off)")
+    penalty = _real(
+        given, "repetition_penalty", 1.0, SMALLEST_NORMAL, LARGEST_FLOAT, "must be a finite number above 0 (1 is off)"
+    )
     top_k = _integer("top_k", given.get("top_k", 0), 0, None)
     top_p = _real(given, "top_p", 1.0, 0.0, 1.0, "must lie in 0..1 (0 and 1 are off)")
     seed = given["seed"] if "seed" in given else struct.unpack("<Q", os.urandom(8))[0]

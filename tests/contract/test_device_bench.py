@@ -57,7 +57,7 @@ def test_an_unwritten_element_is_seen(device: bench.DeviceBench) -> None:
 
 
 def test_a_build_failure_is_gate_1_and_no_red_control(device: bench.DeviceBench) -> None:
-    broken = Control("broken", "float mean = ", "float mean = missing + ")
+    broken = Control("broken", "float mean = ", "float mean = missing + ", "rms.h")
     assert judge(SMALL.mutated(broken), device, first_only=True).findings[0].gate == 1
     assert "does not build" in plant(SMALL, broken, device)
 

@@ -13,7 +13,8 @@ from tensorfold.receipt.runner import Runner
 from tests.device.planted import crowded, row_wise_operations
 from tests.support.goldens import EXAMPLE
 
-OPERATIONS = sorted(row_wise_operations(KernelBackend))
+# a model whose experts stay in memory never asks for `experts` alone
+OPERATIONS = sorted(set(row_wise_operations(KernelBackend)) - {"experts"})
 
 
 def found(backend: str, *operations: str) -> set[str]:

@@ -75,8 +75,10 @@ def test_no_filter_is_no_work_and_off_keeps_everything_beside_others():
 def test_bias_comes_before_the_penalty_and_each_seen_token_is_penalised_once():
     x = mx.array([[2.0, -2.0, 4.0, -4.0, 0.0, 6.0]] * 2)
     rows = rows_of(
-        SamplingParams(repetition_penalty=2.0, logit_bias=((0, -3.0), (5, 2.0))), SamplingParams(),
-        histories=[[0, 2, 2, 3, 2, 4], [0, 1, 2]])
+        SamplingParams(repetition_penalty=2.0, logit_bias=((0, -3.0), (5, 2.0))),
+        SamplingParams(),
+        histories=[[0, 2, 2, 3, 2, 4], [0, 1, 2]],
+    )
     assert adjusted(x, rows).tolist() == [[-2.0, -2.0, 2.0, -8.0, 0.0, 8.0], x[1].tolist()]
     reward = rows_of(SamplingParams(repetition_penalty=0.5), SamplingParams(), histories=[[2, 3], []])
     assert adjusted(x, reward).tolist() == [[2.0, -2.0, 8.0, -2.0, 0.0, 6.0], x[1].tolist()]

@@ -93,7 +93,8 @@ def seeds(*values: int) -> mx.array:
 )
 def test_philox_gives_the_published_words(counter, key, words):
     even, odd = noise.philox(
-        *(mx.array(v, dtype=mx.uint32).reshape(2, 1, 1) for v in (counter[::2], counter[1::2], key)))
+        *(mx.array(v, dtype=mx.uint32).reshape(2, 1, 1) for v in (counter[::2], counter[1::2], key))
+    )
     assert (even[0].item(), odd[0].item(), even[1].item(), odd[1].item()) == words
     assert tuple(int(w) for w in twin_philox([np.array(c) for c in counter], [np.array(k) for k in key])) == words
 

@@ -40,8 +40,17 @@ def test_a_wrong_value_is_refused_and_named(name, value):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("max_tokens", True), ("max_tokens", 1.5), ("temperature", "1"), ("top_k", 2.0), ("seed", "a"), ("stop", 5),
-     ("logit_bias", [1]), ("logprobs", False), ("min_p", None.__class__)],
+    [
+        ("max_tokens", True),
+        ("max_tokens", 1.5),
+        ("temperature", "1"),
+        ("top_k", 2.0),
+        ("seed", "a"),
+        ("stop", 5),
+        ("logit_bias", [1]),
+        ("logprobs", False),
+        ("min_p", None.__class__),
+    ],
 )
 def test_a_wrong_type_is_a_type_error_too(name, value):
     with pytest.raises(TypeError, match=name):
@@ -59,8 +68,18 @@ def test_both_names_of_the_temperature_at_once_are_refused():
 
 
 def test_good_values_reach_their_normal_form():
-    given = dict(max_tokens=np.int64(7), temp=np.float32(0.5), top_p=0.9, top_k=np.uint8(5), min_p=0, logprobs=20,
-                 repetition_penalty=2, logit_bias={np.int32(9): -INF, 3: 1}, stop=["b", "a", "b"], seed=2**64 - 1)
+    given = dict(
+        max_tokens=np.int64(7),
+        temp=np.float32(0.5),
+        top_p=0.9,
+        top_k=np.uint8(5),
+        min_p=0,
+        logprobs=20,
+        repetition_penalty=2,
+        logit_bias={np.int32(9): -INF, 3: 1},
+        stop=["b", "a", "b"],
+        seed=2**64 - 1,
+    )
     bias = ((3, 1.0), (9, -INF))
     assert parse(given, 100) == SamplingParams(7, 0.5, 0.9, 5, 0.0, 2.0, bias, ("b", "a"), 2**64 - 1, 20)
     assert parse({"stop": "ab", "seed": 0}, 100).stop == ("ab",)

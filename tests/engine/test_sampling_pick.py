@@ -23,7 +23,8 @@ CHOICES = [
     SamplingParams(temperature=2.0, seed=9, min_p=0.05, logprobs=3),
     SamplingParams(repetition_penalty=1.7, logprobs=20),
     SamplingParams(
-        temperature=0.9, seed=2**64 - 1, repetition_penalty=0.8, logit_bias=((3, 4.0), (77, -INF)), logprobs=0),
+        temperature=0.9, seed=2**64 - 1, repetition_penalty=0.8, logit_bias=((3, 4.0), (77, -INF)), logprobs=0
+    ),
     SamplingParams(logit_bias=((200, 30.0),)),
     SamplingParams(temperature=1.0, seed=4, top_p=0.95, top_k=40, min_p=0.01, repetition_penalty=1.1, logprobs=5),
 ]
@@ -48,8 +49,12 @@ def test_each_row_alone_equals_the_row_among_others_in_any_order():
     positions = [int(p) for p in rng.integers(0, 2**31 - 1, 16)]
     histories = [rng.integers(0, VOCAB, rng.integers(0, 40)).tolist() for _ in range(16)]
     for order in (np.arange(16), rng.permutation(16), rng.permutation(16)[:5]):
-        batch = draw(logits[mx.array(order)], [choices[i] for i in order], [positions[i] for i in order],
-                     [histories[i] for i in order])
+        batch = draw(
+            logits[mx.array(order)],
+            [choices[i] for i in order],
+            [positions[i] for i in order],
+            [histories[i] for i in order],
+        )
         for place, i in enumerate(order):
             alone = draw(logits[int(i)][None], [choices[i]], [positions[i]], [histories[i]])
             assert alone.ids.item() == batch.ids[place].item()
@@ -144,7 +149,8 @@ def test_banned_tokens_never_come_even_when_one_is_left(heat):
 
 def test_logprobs_are_the_log_softmax_after_bias_and_penalty_before_filters():
     choice = SamplingParams(
-        temperature=1.0, seed=2, top_k=2, repetition_penalty=2.0, logit_bias=((7, 3.0),), logprobs=20)
+        temperature=1.0, seed=2, top_k=2, repetition_penalty=2.0, logit_bias=((7, 3.0),), logprobs=20
+    )
     logits = some_logits(4, 7, 10.0)
     stated = RowParams.build([choice] * 4, range(4), [[7, 8, 9]] * 4)
     got = pick(logits, stated)
@@ -189,6 +195,20 @@ def test_wrong_logits_are_refused():
 @pytest.mark.parametrize("module", [elementary, filters, noise, pick_module, rows])
 def test_sampling_reads_no_device_value_and_is_not_compiled(module):
     source = inspect.getsource(module)
-    calls = (".item(", ".tolist(", "mx.eval(", "mx.async_eval(", "bool(", "float(", "mx.compile(", "@mx.compile",
-             "mx.log(", "mx.exp(", "mx.log1p(", "mx.random", "logsumexp", "softmax")
+    calls = (
+        ".item(",
+        ".tolist(",
+        "mx.eval(",
+        "mx.async_eval(",
+        "bool(",
+        "float(",
+        "mx.compile(",
+        "@mx.compile",
+        "mx.log(",
+        "mx.exp(",
+        "mx.log1p(",
+        "mx.random",
+        "logsumexp",
+        "softmax",
+    )
     assert [call for call in calls if call in source] == []

@@ -24,6 +24,7 @@ def test_twenty_prompts_queue_for_three_slots(small, calm):
     """In order, each as beside others, counters its own."""
     prompts = [ids(3 + i % 9, 130 + i) for i in range(20)]  # more than the slots of either model
     seen = []
+
     def progress(*counts):
         seen.append(counts)
 

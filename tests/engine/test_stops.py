@@ -50,7 +50,8 @@ def test_any_split_of_any_text_is_cut_where_find_says():
 
 
 @pytest.mark.parametrize(
-    "pieces", [["beta gamma"], ["beta", " gamma"], ["be", "ta ga", "mma"], ["b", "eta", " g", "amm", "a"]])
+    "pieces", [["beta gamma"], ["beta", " gamma"], ["be", "ta ga", "mma"], ["b", "eta", " g", "amm", "a"]]
+)
 @pytest.mark.parametrize("window", [1, 2, 3, 6])
 def test_a_match_inside_a_window_ends_the_reply_at_the_token_that_completes_it(pieces, window):
     tokens = ["alpha ", *pieces, " delta", " epsilon"]

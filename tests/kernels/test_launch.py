@@ -48,7 +48,7 @@ def test_host_takes_views() -> None:
 
 @needs_clang
 def test_build_error_names_kernel_backend_and_line() -> None:
-    broken = RMS.mutated(Control("broken", "float mean = ", "float mean = missing + "))
+    broken = RMS.mutated(Control("broken", "float r = ", "float r = missing + "))
     number = 1 + broken.files()["rms_norm.metal"].split("missing")[0].count("\n")
     with pytest.raises(launch.BuildError, match=rf"kernel rms_norm .* host: rms_norm.metal:{number}: .*missing"):
         broken(*_arrays(), backend="host")

@@ -41,9 +41,7 @@ def plan(arrays: Sequence[Any], geometry: Geometry, width: int, iterations: int 
     threads = 32 * groups
     template = {"D": d, "N": n, **mixed.template, "G": groups, "V": each, "P": -(-d // (threads * each))}
     shapes = (*mixed.shapes, (rows, d), (rows, 4, d // 16, 4))
-    return Launch(
-        template, (2 * threads, rows, 1), (threads, 1, 1), shapes, (*mixed.dtypes, mx.bfloat16, mx.float32)
-    )
+    return Launch(template, (2 * threads, rows, 1), (threads, 1, 1), shapes, (*mixed.dtypes, mx.bfloat16, mx.float32))
 
 
 def reference(

@@ -29,16 +29,9 @@ def _geometries(simds: int, experts: Geometry, *shared: tuple[int, ...]) -> tupl
 
 _E = orders.GEOMETRIES
 _ODD = _geometries(2, _E[3], (16, 2, 1, 1))
-# what the tables of the parts ask for at one row and at several, the plain one first
-UP = (
-    *_geometries(4, _E[0], (16, 4, 1, 0), (16, 2, 1, 0), (16, 2, 5, 0), (8, 4, 1, 0), (16, 8, 1, 0)),
-    *_ODD,
-)
-DOWN = (
-    *_geometries(4, _E[0], (16, 4, 1, 0), (16, 8, 1, 0), (8, 4, 1, 0)),
-    *_geometries(4, _E[4], (16, 2, 1, 0), (16, 2, 5, 0)),
-    *_ODD,
-)
+# the routed part as its table asks; of the shared part, which is the smaller, a plain geometry and one for many rows
+UP = (*_geometries(4, _E[0], (16, 4, 1, 0), (16, 8, 1, 0)), *_ODD)
+DOWN = (*_geometries(4, _E[0], (16, 4, 1, 0), (16, 8, 1, 0)), *_geometries(4, _E[4], (16, 2, 1, 0)), *_ODD)
 
 
 def shared_up(arrays: Sequence[Any]) -> tuple[Any, ...]:
@@ -106,7 +99,7 @@ def plan_down(arrays: Sequence[Any], geometry: Geometry, n: int, width: int = 16
 
 
 def _chosen(have: Sequence[Geometry], experts: Mapping[str, int], shared: Mapping[str, int]) -> int:
-    """The geometry made of these two; where there is none, one with the routed part's, or the first."""
+    """The geometry made of these two; where there is none, the first with the routed part's, or the first of all."""
     fits = [i for i, g in enumerate(have) if all(g[key] == experts[key] for key in ("TN", "PF", "RG"))]
     same = [i for i in fits if all(have[i][f"{key}8"] == shared[key] for key in ("LK", "TN", "PF", "DB"))]
     return (same or fits or [0])[0]
