@@ -102,7 +102,7 @@ def load(name: str, texts: Sequence[Generated], track: bool = False) -> ctypes.C
     for index, text in enumerate(texts):
         entry = text.entry.replace("tf_entry", f"tf_entry{index}")
         whole += f"namespace tf_launch{index} {{ {translated(name, text.text)}\n{entry}}}\n"
-    flags = [*clang.LANGUAGE, *(_TRACKED if track else ("-O2",)), "-fPIC", "-shared"]
+    flags = [*clang.LANGUAGE, *(_TRACKED if track else ("-O1",)), "-fPIC", "-shared"]
     digest = hashlib.sha256("\0".join([whole, *flags[2:], clang.library_text()]).encode()).hexdigest()[:24]
     path = clang.cache_folder() / f"{name}_{digest}.so"
     emulator.runtime()

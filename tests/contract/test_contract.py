@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,15 +11,22 @@ import pytest
 from tensorfold import kernels
 from tensorfold.contract import __main__ as command
 from tensorfold.contract import clang
-from tensorfold.contract.bench import HostBench
-from tensorfold.contract.report import run_contract
+from tensorfold.contract.jobs import run_all
+from tensorfold.contract.report import Result
 from tests.support.hostkit import needs_clang
 
 
+@pytest.fixture(scope="session")
+def results() -> dict[str, Result]:
+    """Every kernel's, a process a core: most of the time goes to the compiler."""
+    every = list(kernels.all_kernels().values())
+    return {kernel.name: result for kernel, result in zip(every, run_all(every, "host", os.cpu_count() or 1))}
+
+
 @needs_clang
-@pytest.mark.parametrize("kernel", kernels.all_kernels().values(), ids=lambda k: k.name)
-def test_contract(kernel: kernels.Kernel) -> None:
-    result = run_contract(kernel, HostBench())
+@pytest.mark.parametrize("name", kernels.all_kernels())
+def test_contract(name: str, results: dict[str, Result]) -> None:
+    result = results[name]
     assert result.ok, result.line()
     assert len(result.red) >= 2 and result.runs > 0
 

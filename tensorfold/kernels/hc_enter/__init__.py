@@ -146,10 +146,7 @@ KERNELS = (
             scale=_allowance,
         ),
         controls=(
-            *mix.CONTROLS,
-            *hc_collapse_norm.CONTROLS,
-            *act_quant_fp8.BLOCK_CONTROLS,
-            *act_quant_fp8.PLANE_CONTROLS,
+            # mistakes inside a part are planted where it stands alone
             Control("collapse not rounded first", "p_round_bf(collapse<N>(weight, one))", "collapse<N>(weight, one)"),
             Control(
                 "quantised before it is rounded",

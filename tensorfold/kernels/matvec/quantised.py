@@ -98,7 +98,6 @@ def cases() -> list[Case]:
     return [
         _case("rows", 128, 1024, 16, 2, width=8),
         _case("tiny", 128, 128, 3, 4),
-        _case("heads", 256, 1024, 2, 4),
         _case("K4096", 64, 4096, 1, 2),
         _case("planes", 128, 512, 4, 2, False),
         _case("blocks beyond the end", 160, 64, 7, 1, False),
@@ -126,10 +125,7 @@ KERNELS = (
             ulps=0.0,
         ),
         controls=(
-            *fp8.TILES,
-            *fp8.FP8,
-            *act_quant_fp8.BLOCK_CONTROLS,
-            *act_quant_fp8.PLANE_CONTROLS,
+            # mistakes inside the product and inside the quantiser are planted where they stand alone
             Control("barrier dropped", "P_BARRIER();", "", backends=("host",)),
             Control("running sums in another order", fp8.SUMS, "simd % uint(SW) + lane % uint(LK) * uint(SW)"),
             Control("scales of the first group", "(part * count >> 5) * uint(K / 32)", "0u"),

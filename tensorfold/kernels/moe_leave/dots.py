@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tensorfold.kernels import moe_join
 from tensorfold.kernels.hc_mix.dots import stated as stated_products
 from tensorfold.kernels.hc_post import dots
 from tensorfold.kernels.kernel import Array, Bound, Case, Control, Geometry, Kernel, Launch
@@ -59,8 +58,7 @@ KERNEL = Kernel(
     stated=stated,
     bound=Bound(dots.WHY, ulps=0.5, absolute=1.0, scale=_allowance),
     controls=(
-        *moe_join.CONTROLS,
-        *dots.CONTROLS,
+        # mistakes inside a part are planted where it stands alone
         Control("sum not rounded between", "p_round_bf(joined", "(joined"),
         Control("another element of the shared expert", "uint(D) + (d)])))", "uint(D)])))"),
     ),

@@ -99,9 +99,7 @@ KERNEL = Kernel(
         scale=allowance,
     ),
     controls=(
-        *moe_join.CONTROLS,
-        *hc_post.CONTROLS,
-        *hc_post.ROW_CONTROLS,
+        # mistakes inside a part are planted where it stands alone
         Control("sum not rounded between", "p_round_bf(joined", "(joined"),
         Control("another row's mix", "ulong(row) * uint(N * N)", "ulong(row / 2u) * uint(N * N)"),
     ),

@@ -12,8 +12,8 @@ from tensorfold.kernels.inputs import Draw
 from tensorfold.kernels.kernel import Array, Case
 from tensorfold.kernels.matvec import trials
 
-# of the gathered experts' cases: rows, shared experts, the narrowest loads, special codes and scales, orders
-_KEPT = ("rows", "same experts", "codes at 4", "every code", "special scales", "order")
+# of the gathered experts' cases: rows, the narrowest loads, orders
+_KEPT = ("rows", "codes at 4", "order")
 
 
 def _beside(case: Case, paired: bool, width: int) -> Case:
@@ -61,7 +61,7 @@ def _cases(paired: bool, found: list[Case], widths: dict[str, int]) -> list[Case
 
 def up() -> list[Case]:
     """What the parts' own cases do not show together, at a small and at the real hidden size (with few rows)."""
-    sizes = {"one row, two picks": 64, "K128 N64": 64, "K5120 N20": 20}
+    sizes = {"K128 N64": 64, "K5120 N20": 20}
     found = _cases(False, cases.up(), sizes)
     return [
         *found,
@@ -72,7 +72,7 @@ def up() -> list[Case]:
 
 def down() -> list[Case]:
     """What the parts' own cases do not show together, at a small and at the real inner size (with few rows)."""
-    sizes = {"one row, two picks": 64, "K64 N128": 64, "K2304 N20": 2304, "order of blocks": 256}
+    sizes = {"K64 N128": 64, "K2304 N20": 2304, "order of blocks": 256}
     found = _cases(True, cases.down(), sizes)
     return [
         *found,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from tensorfold.kernels.experts import controls
 from tensorfold.kernels.kernel import Control
-from tensorfold.kernels.matvec import fp8
 
 _HOST = ("host",)
 
-# what the kernels add to their parts: who does what
-_BOTH = (
+# what the kernels add to their parts: who does what; mistakes inside a part are planted where it stands alone
+BOTH = (
     Control("every row's threadgroups take the first share", "row * (threadgroups_per_grid.x - own) + at", "at"),
     Control("exchange too small", "red[SW8 > 1 ? SW8 *", "red[SW8 > 1 ? ", backends=_HOST),
     Control("pairs of the first pick alone", "pair = row * uint(PICKS) + at", "pair = row * uint(PICKS) + 0u * at"),
@@ -17,8 +15,6 @@ _BOTH = (
     Control("running sums in another order", "simd % uint(SW) * uint(LK) + lane % uint(LK)",
             "simd % uint(SW) + lane % uint(LK) * uint(SW)", file="shared_tile.h"),
 )  # fmt: skip
-PARTS = (*controls.SHARED, *fp8.SHARED, *fp8.FP8, *_BOTH)
-
 UP = (
     Control("scales of the shared w1", "third ? s3 : s1", "s1"),
     Control("shared tiles counted from the first", "third ? tile - tiles8 : tile", "tile"),

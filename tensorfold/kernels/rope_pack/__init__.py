@@ -141,9 +141,7 @@ KERNELS = (
             ulps=0.0,
         ),
         controls=(
-            *rms_norm.CONTROLS,
-            *rope.CONTROLS,
-            *act_quant_fp8.BLOCK_CONTROLS,
+            # mistakes inside a part are planted where it stands alone
             act_quant_fp8.PACK_CONTROL,
             act_quant_fp4_e4m3.PACK_CONTROL,
             act_quant_fp4_e8m0.PACK_CONTROL,
