@@ -18,6 +18,7 @@ from tensorfold.engine.rows import RowParams
 from tensorfold.engine.slot import NumericError, Outcome, Slot, TokenLogprobs
 from tensorfold.engine.verify import Verdict, Window, judge
 from tensorfold.network.dspark import Drafter, Proposals
+from tensorfold.network.engram import Gather
 from tensorfold.network.forward import Network
 from tensorfold.network.plan import Plan, Planner
 from tensorfold.network.plan import Window as PlannedWindow
@@ -28,7 +29,6 @@ from tensorfold.state.pages import Pages
 from tensorfold.state.snapshot import page_count
 
 ROWS = 16
-EngramRows = Callable[[Sequence[tuple[Sequence[int], Sequence[int]]]], list[tuple[np.ndarray, np.ndarray]]]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Lanes:
         network: Network,
         drafter: Drafter | None,
         caches: Caches,
-        engram: EngramRows,
+        engram: Gather,
         chunk: int,
         fixed_drafts: bool,
     ):

@@ -4,7 +4,7 @@ section 4). Knows no slots."""
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import mlx.core as mx
@@ -20,6 +20,8 @@ OVERHEAD = 256  # bytes that Python takes for a kept row beside its bits, roughl
 Bits = tuple[bytes, bytes]
 Rows = tuple[np.ndarray, np.ndarray]
 Run = tuple[Sequence[int], Sequence[int]]
+# the Engram rows of runs of ids, each after a history
+Gather = Callable[[Sequence[Run]], list[Rows]]
 
 
 class TableSource(Protocol):

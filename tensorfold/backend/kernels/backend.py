@@ -225,6 +225,7 @@ class KernelBackend(Composed):
         hidden = self._one("act_quant_fp8_planes", self._one("swiglu_weighted", gate, up, weights, self._limit))
         return self._one("experts_down", hidden, ids, e.shard, e.down, e.origin, n=outer, width=e.width)
 
+    @row_wise("gate", "up")
     def swiglu(self, gate: mx.array, up: mx.array) -> mx.array:
         return self._one("swiglu_weighted", gate, up, self._limit, self._limit, weighted=False)
 

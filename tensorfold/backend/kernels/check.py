@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from itertools import zip_longest
 
 import mlx.core as mx
@@ -10,13 +9,12 @@ import numpy as np
 
 from tensorfold.config import ModelConfig
 from tensorfold.network.attention import Shared
+from tensorfold.network.engram import Gather, Run
 from tensorfold.network.forward import Network
 from tensorfold.network.plan import Planner, Window
 from tensorfold.roles import LayerRole
 from tensorfold.state.caches import PAGE_TOKENS, Caches
 
-# the Engram rows of runs of ids after a history each
-Gather = Callable[[Sequence[tuple[Sequence[int], Sequence[int]]]], list[tuple[np.ndarray, np.ndarray]]]
 # slots, rows and first position of each: several slots in a launch, inside a window and far beyond it
 WINDOWS = ((0, 3, 0), (1, 2, 301), (2, 1, 77))
 
@@ -27,7 +25,7 @@ def row_dependent_operations(network: Network, gather: Gather) -> set[str]:
     longest = max(start + rows for _, rows, start in WINDOWS)
     pages = -(-longest // PAGE_TOKENS)
     windows: list[Window] = []
-    runs: list[tuple[Sequence[int], Sequence[int]]] = []
+    runs: list[Run] = []
     for slot, rows, start in WINDOWS:
         ids = [(7 * slot + 13 * i + 3) % config.vocab_size for i in range(rows)]
         windows.append(Window(slot, start, ids, range(pages), [rows - 1]))

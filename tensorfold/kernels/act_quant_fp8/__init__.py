@@ -132,7 +132,7 @@ def cases(sizes: Sequence[int] = SIZES) -> list[Case]:
 
 _WHY = "codes and scales are integers and must be equal; bfloat16 holds the 4 significant bits of code * scale exactly"
 _HEADER = "fp8_block.h"
-# mistakes of the header, for every kernel that includes it
+# mistakes of the header, planted here for every kernel that includes it
 BLOCK_CONTROLS = (
     Control("half of the block looked at", "int d = 16 / V;", "int d = 8 / V;", file=_HEADER),
     Control("floor left out", "p_bits(0.0001f)", "0x00800000u", file=_HEADER),
@@ -166,7 +166,7 @@ def kernel(
     )
 
 
-# mistakes of the header, for every kernel that writes planes
+# mistakes of the header, planted here for every kernel that writes planes
 PLANE_CONTROLS = (
     Control("code without its scale", "p_ue8m0(scale)); }", "p_ue8m0(127u)); }", file=_HEADER),
     Control(

@@ -135,7 +135,7 @@ def cases() -> list[Case]:
 
 
 _HEADER = "hc_collapse.h"
-# mistakes of the header, for every kernel that includes it
+# mistakes of the header, planted here for every kernel that includes it
 CONTROLS = (
     Control("first barrier dropped", "P_BARRIER();\n  for", "for", _HEADER, ("host",)),
     Control("second barrier dropped", "P_BARRIER();\n  float mean", "float mean", _HEADER, ("host",)),

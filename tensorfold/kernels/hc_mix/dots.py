@@ -93,7 +93,7 @@ def _choose(backend: str, arrays: Sequence[Any]) -> int:
 
 
 _HEADER = "hc_dots.h"
-# mistakes of the header, for every kernel that includes it
+# mistakes of the header, planted here for every kernel that includes it
 CONTROLS = (
     Control(
         "lanes added in another order",

@@ -141,7 +141,7 @@ def cases() -> list[Case]:
 
 
 _HEADER = "hc_mix.h"
-# mistakes of the header, for every kernel that includes it
+# mistakes of the header, planted here for every kernel that includes it
 CONTROLS = (
     Control("chunks in another order", "part[c * 25u + lane]", "part[(uint(C) - 1u - c) * 25u + lane]", _HEADER),
     Control("last chunk missed", "c < uint(C); c++", "c + 1u < uint(C); c++", _HEADER),

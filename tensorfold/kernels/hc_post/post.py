@@ -89,7 +89,7 @@ def cases() -> list[Case]:
 
 
 _HEADER = "hc_post.h"
-# mistakes of the header, for every kernel that includes it
+# mistakes of the header, planted here for every kernel that includes it
 CONTROLS = (
     Control("streams in another order", "p_fma(c[i], v[i], mixed)", "p_fma(c[N - i], v[N - i], mixed)", _HEADER),
     Control("product and sum not fused", "p_fma(c[i], v[i], mixed)", "p_add(p_mulz(c[i], v[i]), mixed)", _HEADER),
@@ -103,7 +103,7 @@ CONTROLS = (
         ("host",),
     ),
 )
-# and of every kernel that holds all of a row's weights
+# and of the text of every kernel that holds all of a row's weights
 ROW_CONTROLS = (
     Control("comb transposed", "c[i % uint(N) * uint(N) + i / uint(N)]", "c[i]"),
     Control("one weight for all streams", "v, p[j], own)", "v, p[0], own)"),

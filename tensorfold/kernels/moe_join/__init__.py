@@ -70,7 +70,7 @@ def cases() -> list[Case]:
 
 
 _HEADER = "moe_join.h"
-# mistakes of the header, for every kernel that includes it
+# mistakes of the header, planted here for every kernel that includes it
 CONTROLS = (
     Control(
         "experts in another order", "p_load(routed[i * stride])", "p_load(routed[(uint(K) - i) * stride])", _HEADER

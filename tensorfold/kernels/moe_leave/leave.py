@@ -99,7 +99,7 @@ KERNEL = Kernel(
         scale=allowance,
     ),
     controls=(
-        # mistakes inside a part are planted where it stands alone
+        *hc_post.ROW_CONTROLS,  # mistakes inside a part are planted where it stands alone
         Control("sum not rounded between", "p_round_bf(joined", "(joined"),
         Control("another row's mix", "ulong(row) * uint(N * N)", "ulong(row / 2u) * uint(N * N)"),
     ),

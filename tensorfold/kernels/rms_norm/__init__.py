@@ -85,7 +85,7 @@ def cases() -> list[Case]:
 
 
 _HEADER = "rms.h"
-# mistakes of the header and of the sum over lanes, for every kernel that norms rows with it
+# mistakes of the header and of the sum over lanes, planted here for every kernel that norms rows with it
 CONTROLS = (
     Control(
         "lanes added in another order",

@@ -94,7 +94,7 @@ def cases() -> list[Case]:
     return found
 
 
-# mistakes of the header, for every kernel that includes it
+# mistakes of the header, planted here for every kernel that includes it
 CONTROLS = (
     Control("sine's sign", "p_sub(p_mulz(a, c), p_mulz(b, s))", "p_add(p_mulz(a, c), p_mulz(b, s))", file="turn.h"),
     Control("products fused", "p_add(p_mulz(a, s), p_mulz(b, c))", "p_fma(a, s, p_mulz(b, c))", file="turn.h"),

@@ -84,7 +84,7 @@ def cases() -> list[Case]:
 
 
 _HEADER = "swiglu.h"
-# mistakes of the header, for every kernel that includes it
+# mistakes of the header, planted here for every kernel that includes it
 CONTROLS = (
     Control("gate clamped from below only", "p_min(gate, most)", "p_max(gate, p_neg(most))", _HEADER),
     Control("up clamped from above only", "p_max(p_min(up, most), p_neg(most))", "p_min(up, most)", _HEADER),
