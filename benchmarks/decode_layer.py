@@ -1,8 +1,10 @@
 """Real-size layers of every role on random weights: time a layer, launches, and the bytes it must read.
 
 Each number is a median over runs of a graph in which the layer follows itself, so that launches wait for one another as
-in a forward. The floor is the bytes that a round of so many rows must read (every matrix once, each routed expert once)
-at the speed of a copy measured in the same run. Rows belong to slots of up to six rows, at `--context` tokens.
+in a forward; `us` leaves out the building of that graph, which rounds do while the round before runs, `whole us` has
+it. The floor is the bytes that a round of so many rows must read (every matrix once, each routed expert once) at the
+speed of a copy measured in the same run. Rows belong to slots of up to six rows, at `--context` tokens.
+Where mlx-lm is there, its layers are timed after ours: eager, as it runs them, all rows those of one sequence.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +24,9 @@ import numpy as np
 
 from benchmarks.chart import line_chart
 from benchmarks.common import ROOT, TINY, numbers, platform_facts
-from benchmarks.kernels import Bench, pick_backend, seconds
+from benchmarks.kernels import Bench, failure, pick_backend, seconds
 from benchmarks.make_full_size import published_config
+from benchmarks.peer_layer import INSTALLED, PeerLayer, find
 from benchmarks.random_layers import RandomSource
 from tensorfold.backend.kernels import KernelBackend
 from tensorfold.backend.kernels.check import one_of_each_role
@@ -68,18 +72,18 @@ class LayerBench:
         """Lines of one layer; its selection and new rows stay for the layers after it."""
         layer, found = Layer(self.source, self.config.roles[index], self.config, self.backend, None), []
         for rows in rows_list:
-            launches, took = self._rows(layer, rows, repeats)
+            launches, took, whole = self._rows(layer, rows, repeats)
             nbytes = self.bytes_read(layer, rows)
             floor = nbytes / copy
             found.append({
                 "layer": index, "role": role_name(layer.role), "rows": rows, "launches": launches, "us": took * 1e6,
-                "bytes": nbytes, "floor_us": floor * 1e6, "times_floor": took / floor,
+                "whole_us": whole * 1e6, "bytes": nbytes, "floor_us": floor * 1e6, "times_floor": took / floor,
             })  # fmt: skip
             print(line(found[-1]), flush=True)
         return found
 
-    def _rows(self, layer: Layer, rows: int, repeats: int) -> tuple[int, float]:
-        """Launches and seconds of a layer on so many rows."""
+    def _rows(self, layer: Layer, rows: int, repeats: int) -> tuple[int, float, float]:
+        """Launches of a layer on so many rows, its seconds, and its seconds with building."""
         plan, before = self.plan(rows), self.before.get(rows, Shared({}))
         x = mx.random.normal((rows, self.config.hc_mult, self.config.hidden_size)).astype(mx.bfloat16)
         pre = mx.full((rows, self.config.hc_mult), 0.25)
@@ -102,7 +106,8 @@ class LayerBench:
         mx.eval([a for n in after.new.values() for a in (n.rows, n.keys)], after.selection)
         self.before[rows] = after
         graph = self.compiled(chain)
-        return launches, seconds(lambda: graph(x, pre), repeats) / self.turns
+        took, whole = (seconds(lambda: graph(x, pre), repeats, ahead) / self.turns for ahead in (True, False))
+        return launches, took, whole
 
     def bytes_read(self, layer: Layer, rows: int) -> int:
         """Weights that a launch of so many rows reads: every matrix, and each routed expert once."""
@@ -151,24 +156,75 @@ def role_name(role: Any) -> str:
 def line(r: dict[str, Any]) -> str:
     """One row of the table."""
     return (
-        f"| {r['layer']} | {r['role']} | {r['rows']} | {r['launches']} | {r['us']:.0f} | {r['bytes'] / 1e6:.0f} | "
-        f"{r['floor_us']:.0f} | {r['times_floor']:.2f} |"
+        f"| {r['layer']} | {r['role']} | {r['rows']} | {r['launches']} | {r['us']:.0f} | {r['whole_us']:.0f} | "
+        f"{r['bytes'] / 1e6:.0f} | {r['floor_us']:.0f} | {r['times_floor']:.2f} |"
     )
 
 
-HEAD = "| layer | role | rows | launches | us | MB | floor us | of floor |\n|---|---|---|---|---|---|---|---|"
+HEAD = "| layer | role | rows | launches | us | whole us | MB | floor us | of floor |\n" + "|---" * 9 + "|"
+PEER_HEAD = "| layer | role | rows | mlx-lm us | ours us | times |\n|---|---|---|---|---|---|"
 
 
-def write(folder: Path, title: str, facts: dict[str, Any], lines: list[dict[str, Any]]) -> None:
-    """Table, numbers and plot."""
+def beside(module: Any, bench: LayerBench, ours: list[dict[str, Any]], repeats: int) -> list[dict[str, Any]]:
+    """mlx-lm's layers beside ours, those with Engram left out; a layer that fails becomes a line of its own."""
+    found: list[dict[str, Any]] = []
+    for index in dict.fromkeys(one["layer"] for one in ours):
+        role = bench.config.roles[index]
+        if role.engram is not None:
+            continue
+        try:
+            for one in _timed(module, bench, [one for one in ours if one["layer"] == index], repeats):
+                found.append(one)
+                print(peer_line(one), flush=True)
+        except Exception as error:
+            found.append({"layer": index, "role": role_name(role), "error": failure(error)})
+            print(peer_line(found[-1]), flush=True)
+        mx.clear_cache()
+    return found
+
+
+def _timed(module: Any, bench: LayerBench, ours: list[dict[str, Any]], repeats: int) -> Iterator[dict[str, Any]]:
+    """Lines of one of mlx-lm's layers, which goes when they are all there."""
+    peer = PeerLayer(module, bench.config, ours[0]["layer"])
+    for one in ours:
+        us = peer.time(one["rows"], bench.context, bench.turns, repeats) * 1e6
+        same = {n: one[n] for n in ("layer", "role", "rows")}
+        yield {**same, "mlx_lm_us": us, "ours_us": one["whole_us"], "times": us / one["whole_us"]}
+
+
+def peer_line(r: dict[str, Any]) -> str:
+    """One row of the second table."""
+    if "error" in r:
+        return f"| {r['layer']} | {r['role']} | {r['error']} | | | |"
+    times = f"{r['mlx_lm_us']:.0f} | {r['ours_us']:.0f} | {r['times']:.2f}"
+    return f"| {r['layer']} | {r['role']} | {r['rows']} | {times} |"
+
+
+def foot(peer: dict[str, Any]) -> str:
+    """The first table's foot: what the second one is, or why there is none."""
+    if "not_timed" in peer:
+        return f"mlx-lm's layers were not timed: {peer['not_timed']}"
+    return f"mlx-lm {peer['version']} in the same run: eager, rows of one sequence, no Engram; both with building"
+
+
+def write(
+    folder: Path, title: str, facts: dict[str, Any], lines: list[dict[str, Any]], peer: dict[str, Any] | None = None
+) -> None:
+    """Tables, numbers and plot."""
     name = "decode_layer_quick" if facts["quick"] else "decode_layer"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.md").write_text("\n".join([title, "", HEAD, *map(line, lines)]) + "\n", encoding="utf-8")
-    found = {"platform": platform_facts(), **facts, "lines": lines}
+    theirs = (peer or {}).get("lines", [])
+    text = [title, "", HEAD, *map(line, lines)]
+    text += ["", foot(peer)] if peer else []
+    text += ["", PEER_HEAD, *map(peer_line, theirs)] if theirs else []
+    (folder / f"{name}.md").write_text("\n".join(text) + "\n", encoding="utf-8")
+    found = {"platform": platform_facts(), **facts, "lines": lines} | ({"mlx_lm": peer} if peer else {})
     (folder / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     times: dict[str, list[tuple[float, float]]] = {}
     for one in lines:
         times.setdefault(f"{one['layer']}: {one['role']}", []).append((one["rows"], one["us"]))
+    for one in (one for one in theirs if "error" not in one):
+        times.setdefault(f"{one['layer']}: {one['role']}, mlx-lm", []).append((one["rows"], one["mlx_lm_us"]))
     (folder / f"{name}.svg").write_text(line_chart(title, "rows of a launch", "us", times), encoding="utf-8")
 
 
@@ -178,19 +234,38 @@ def main() -> int:
     parser.add_argument("--rows", type=numbers, default=[1, 2, 4, 6, 8, 16], help="rows of a launch")
     parser.add_argument("--layers", type=numbers, default=None, help="layers to measure; default: one of each role")
     parser.add_argument("--context", type=int, default=4096, help="tokens before the rows, in every slot")
-    parser.add_argument("--turns", type=int, default=8, help="how often the layer follows itself in a graph")
+    parser.add_argument("--turns", type=int, default=20, help="how often the layer follows itself in a graph")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results", help="folder of table and plot")
+    parser.add_argument("--mlx-lm", default=INSTALLED, metavar="FOLDER", help="holds mlx_lm; auto: what is installed")
     args = parser.parse_args()
+    module: Any = None
+    peer: dict[str, Any] = {}
+    try:
+        module, peer["version"] = find(args.mlx_lm)
+    except ImportError as error:
+        if args.mlx_lm != INSTALLED:
+            parser.error(f"--mlx-lm: {error}")
+        peer["not_timed"] = str(error)
     backend = pick_backend()
     config = ModelConfig.from_folder(TINY) if args.quick else ModelConfig.from_flat(published_config())
     copy = Bench(backend, args.quick).copy()
     title = f"Decode layers, {backend}{', smoke run' * args.quick}; a copy runs at {copy / 1e12:.2f} TB/s"
     print(f"{title}\n\n{HEAD}", flush=True)
     bench, lines = LayerBench(config, backend, args.context, 2 if args.quick else args.turns), []
-    for index in args.layers or one_of_each_role(config):
-        lines += bench.measure(index, args.rows, copy, 3 if args.quick else 9)
+    repeats = 3 if args.quick else 9
+    layers = args.layers or one_of_each_role(config)
+    for at, index in enumerate(layers):
+        role = config.roles[index]
+        if missing := {role.kv_source, role.index_source} - {None, *layers[: at + 1]}:
+            parser.error(f"--layers: layer {index} reads what layers {sorted(missing)} hand on: name them before it")
+    for index in layers:
+        lines += bench.measure(index, args.rows, copy, repeats)
         mx.clear_cache()
-    write(args.out, title, {"backend": backend, "quick": args.quick, "copy_tb_s": copy / 1e12}, lines)
+    print(f"\n{foot(peer)}", flush=True)
+    if module:
+        print(f"\n{PEER_HEAD}", flush=True)
+        peer["lines"] = beside(module, bench, lines, repeats)
+    write(args.out, title, {"backend": backend, "quick": args.quick, "copy_tb_s": copy / 1e12}, lines, peer)
     return 0
 
 

@@ -93,7 +93,7 @@ def main() -> int:
     config = ModelConfig.from_folder(TINY) if args.quick else ModelConfig.from_flat(published_config())
     copy = Bench(backend, args.quick).copy()
     print(f"{backend}; a copy runs at {copy / 1e12:.2f} TB/s\n\n{HEAD}", flush=True)
-    bench = LayerBench(config, backend, 64 if args.quick else args.context, 2 if args.quick else 8)
+    bench = LayerBench(config, backend, 64 if args.quick else args.context, 2 if args.quick else 20)
     widths = sorted({1, 6, *args.rows})
     layers, measured = forward_seconds(bench, widths, copy, repeats)
     title = f"Decode layers, {backend}{', smoke run' * args.quick}; a copy runs at {copy / 1e12:.2f} TB/s"

@@ -40,12 +40,14 @@ def pick_backend() -> str:
     return "cuda" if mx.cuda.is_available() else "metal" if mx.metal.is_available() else "host"
 
 
-def seconds(run: Callable[[], Any], repeats: int) -> float:
-    """Median time of a run that ends with evaluated arrays, after two that do not count."""
+def seconds(run: Callable[[], Any], repeats: int, ahead: bool = False) -> float:
+    """Median time of a run that ends with evaluated arrays, after two that do not count; `ahead`: without the building
+    of its graph, which rounds do while the round before runs."""
     found = []
     for _ in range(repeats + 2):
-        start = time.perf_counter()
-        mx.eval(run())
+        start, made = time.perf_counter(), run()
+        start = time.perf_counter() if ahead else start
+        mx.eval(made)
         mx.synchronize()
         found.append(time.perf_counter() - start)
     return median(found[2:])

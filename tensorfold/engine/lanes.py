@@ -87,7 +87,10 @@ class Lanes:
         commit = Commit(self.caches, plan, new, rings, self.backend, rewindable)
         commit.keep(verdict.kept)
         proposals = self._propose(lanes, verdict)
-        read = blocking_read(self._values(verdict, picked, proposals))
+        values = self._values(verdict, picked, proposals)
+        mx.async_eval(list(values.values()))
+        self._build_ahead(lanes, plan)
+        read = blocking_read(values)
         self.guard()
         self._rewind(commit, read["kept"], self._apply(lanes, read))
         mx.async_eval(self.caches.arrays())  # written in place, now that nothing of the round reads them any more
@@ -123,6 +126,24 @@ class Lanes:
             windows.append(PlannedWindow(slot.place, slot.committed, lane.ids, slot.pages, lane.heads))
             runs.append((slot.ids[max(0, slot.committed - 3) : slot.committed], lane.ids))
         return self.planner.build(windows, self.caches.slots, self.caches.pages, self.engram(runs))
+
+    def _build_ahead(self, lanes: Sequence[Lane], last: Plan) -> None:
+        """While the round runs, the graph of the next one, if all slots go on decoding; positions are a guess that
+        decides shapes alone."""
+        if not isinstance(self.forward, Replay) or any(lane.known != 1 for lane in lanes):
+            return
+        windows, spare = [], ROWS - len(lanes)
+        for lane in lanes:
+            slot, start = lane.slot, lane.slot.committed + len(lane.ids)
+            drafts = max(0, min(spare, lane.wants, slot.remaining - len(lane.ids) - 1))
+            spare -= drafts
+            if slot.remaining <= len(lane.ids) or page_count(start + drafts + 1) > len(slot.pages):
+                return
+            windows.append(PlannedWindow(slot.place, start, [0] * (drafts + 1), slot.pages, range(drafts + 1)))
+        rows = sum(len(w.ids) for w in windows)
+        blank = [[np.zeros((rows, *a.shape[1:]), np.uint8) for a in pair] for pair in last.engram]
+        engram = [(codes, scales) for codes, scales in blank]
+        self.forward.prepare(self.planner.build(windows, self.caches.slots, self.caches.pages, engram), self.caches)
 
     def _make_room(self, slot: Slot, length: int) -> None:
         while len(slot.pages) < page_count(length):

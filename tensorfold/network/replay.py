@@ -1,19 +1,38 @@
 """The forward as a graph that is built once for each shape of a round and then replayed; knows no layer.
 
 Every value of a round is an input array, so rows of any slots and positions share a graph; what decides a graph is how
-many rows, segments, logits and closing groups there are, and the bucket of compressed rows.
+many rows, segments, logits and closing groups there are, and the bucket of compressed rows. So the next round's can be
+built while the last one runs, and its plan's values filled in when they are known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import mlx.core as mx
+import numpy as np
 
 from tensorfold.network.compressor import NewRows
 from tensorfold.network.forward import Forward, Network
 from tensorfold.network.plan import Compressed, Plan
 from tensorfold.state.caches import Caches
+
+
+class Ahead(NamedTuple):
+    """What was built before its plan was known: the plan's arrays, and what comes of them once they are filled."""
+
+    given: list[mx.array]
+    made: list[mx.array]
+
+    def filled(self, arrays: Sequence[mx.array]) -> list[mx.array] | None:
+        """The results for these arrays, whose values are put into those given; None where shapes differ."""
+        if [(a.shape, a.dtype) for a in arrays] != [(a.shape, a.dtype) for a in self.given]:
+            return None
+        for old, new in zip(self.given, arrays):
+            if new.size:
+                np.asarray(memoryview(old))[...] = np.asarray(memoryview(new))  # type: ignore[arg-type]
+        return self.made
 
 
 class Replay:
@@ -26,8 +45,9 @@ class Replay:
 
     def __call__(self, plan: Plan, caches: Caches) -> Forward:
         """One forward over the plan's rows."""
-        arrays = [*_plan_arrays(plan), *caches.arrays()]
-        out = iter(self._graph(arrays, sorted(plan.compressed), len(plan.engram)))
+        ahead, caches.ahead = caches.ahead, None
+        made = ahead.filled(_plan_arrays(plan)) if isinstance(ahead, Ahead) else None
+        out = iter(self._built(plan, caches) if made is None else made)
         logits = next(out) if plan.head.size else None
         taps = next(out) if any(r.tap is not None for r in caches.config.roles) else None
         window = [next(out) for _ in range(caches.config.num_hidden_layers)]
@@ -36,6 +56,15 @@ class Replay:
             rows, keys = next(out), next(out)
             sources[source] = NewRows(rows, keys, next(out) if ratio > 1 else None)
         return Forward(logits, taps, window, sources)
+
+    def prepare(self, like: Plan, caches: Caches) -> None:
+        """Builds the graph of a round whose plan has the shapes of `like`; values come with the plan. Nothing else may
+        use the arrays of `like`, and whoever writes to the caches before that round lets go of the graph."""
+        caches.ahead = Ahead(_plan_arrays(like), self._built(like, caches))
+
+    def _built(self, plan: Plan, caches: Caches) -> list[mx.array]:
+        arrays = [*_plan_arrays(plan), *caches.arrays()]
+        return list(self._graph(arrays, sorted(plan.compressed), len(plan.engram)))
 
     def _run(self, arrays: list[mx.array], ratios: list[int], engrams: int) -> list[mx.array]:
         given = iter(arrays)

@@ -21,11 +21,13 @@ class Caches:
 
     `window` by layer, then the drafter's rings by stage; `rows`, `keys` and `pairs` by KV source layer. A page holds
     the rows of PAGE_TOKENS tokens in every source. The ring and the pair behind the slots', and page 0, are nobody's:
-    rows that a commit does not keep go there.
+    rows that a commit does not keep go there. `ahead` is what was built on these arrays for the next round: whoever
+    writes to them lets go of it first, as an array that something else holds is copied by a write.
     """
 
     def __init__(self, config: ModelConfig, slots: int, pages: int = 1, stages: int = 0):
         self.config, self.slots, self.stages, self.pages = config, slots, stages, 0
+        self.ahead: object = None
         c = config
         ring = ((slots + 1) * c.sliding_window, RowKind.WINDOW.row_bytes(c.head_dim))
         self.window = [mx.zeros(ring, mx.uint8) for _ in range(c.num_hidden_layers + stages)]
@@ -40,6 +42,7 @@ class Caches:
         more = pages - self.pages
         if more <= 0:
             return
+        self.ahead = None
         for source, ratio in self.sources.items():
             for pool in (self.rows, self.keys):
                 old = pool[source]
@@ -64,6 +67,7 @@ class Caches:
 
     def copy_page(self, old: int, new: int) -> None:
         """Copies a page's rows and keys, for a holder that is about to write."""
+        self.ahead = None
         for source in self.sources:
             (start, rows), (target, _) = self.page_rows(source, old), self.page_rows(source, new)
             for pool in (self.rows, self.keys):

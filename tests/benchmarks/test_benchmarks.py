@@ -6,6 +6,7 @@ import json
 import platform
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -122,6 +123,34 @@ def test_kernel_benchmarks_write_table_plot_and_numbers(name: str, words: list[s
     assert "smoke run" in (tmp_path / f"{name}_quick.md").read_text()
     chart = ElementTree.parse(tmp_path / f"{name}_quick.svg").getroot()
     assert len(chart.findall("{http://www.w3.org/2000/svg}polyline")) >= 1
+
+
+@needs_clang
+def test_decode_layer_says_why_mlx_lm_was_not_timed(tmp_path: Path) -> None:
+    words = ["benchmarks/decode_layer.py", "--quick", "--rows", "1", "--layers", "0", "--out", str(tmp_path)]
+    hidden = "import runpy, sys\nsys.modules['mlx_lm'] = None"  # as if it were not installed
+    done = run("-c", f"{hidden}\nsys.argv = {words!r}\nrunpy.run_path({words[0]!r}, run_name='__main__')")
+    assert done.returncode == 0, done.stderr
+    table, foot = (tmp_path / "decode_layer_quick.md").read_text().split("\n\n")[1:]
+    assert len(table.splitlines()) == 3 and foot.startswith("mlx-lm's layers were not timed: mlx-lm is not installed")
+    assert "not installed" in json.loads((tmp_path / "decode_layer_quick.json").read_text())["mlx_lm"]["not_timed"]
+
+
+@needs_clang
+@pytest.mark.skipif(find_spec("mlx_lm") is None, reason="needs mlx-lm (pip install -e '.[bench]')")
+def test_decode_layer_times_mlx_lm_beside_ours(tmp_path: Path) -> None:
+    done = run("benchmarks/decode_layer.py", "--quick", "--rows", "1,3", "--layers", "1,2,3", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "decode_layer_quick.json").read_text())
+    lines = found["mlx_lm"]["lines"]
+    assert [(one["layer"], one["rows"]) for one in lines] == [(2, 1), (2, 3), (3, 1), (3, 3)]  # 1 has Engram
+    assert all(one["mlx_lm_us"] > 0 and one["ours_us"] > 0 for one in lines)
+    assert "| layer | role | rows | mlx-lm us | ours us | times |" in (tmp_path / "decode_layer_quick.md").read_text()
+
+
+def test_decode_layer_refuses_a_folder_without_mlx_lm(tmp_path: Path) -> None:
+    done = run("benchmarks/decode_layer.py", "--quick", "--mlx-lm", str(tmp_path), "--out", str(tmp_path))
+    assert done.returncode == 2 and "holds no folder mlx_lm" in done.stderr and not list(tmp_path.iterdir())
 
 
 def test_a_chart_has_a_line_a_series_inside_its_frame() -> None:

@@ -43,28 +43,25 @@ def plan(arrays: Sequence[Any], geometry: Geometry) -> Launch:
             f"sink {tuple(sink.shape)} do not fit q {tuple(q.shape)}"
         )
     each = next(n for n in range(min(geometry["HG"], heads), 0, -1) if heads % n == 0)
-    shares, span = geometry["S"], geometry["E"]
-    # those that add, and a team that brings rows
-    groups = max(geometry["G"], -(-d // shares // span // 32) + max(d // shares // 128, 1))
+    groups, shares = geometry["G"], min(geometry["S"], d // 64)
+    lanes = d // shares // 32  # elements of a lane, were there one SIMD group to a block
     template = {
-        "H": heads, "D": d, "RD": turned, "HG": each, "G": groups, "E": span, "S": shares, "NC": geometry["NC"],
-        "SPAN": geometry["SPAN"], "WIDE": d % 512 == 0,
+        "H": heads, "D": d, "RD": turned, "HG": each, "G": groups, "E": max(min(geometry["E"], lanes), lanes // groups),
+        "S": shares, "NC": geometry["NC"], "SPAN": geometry["SPAN"], "WIDE": d % 512 == 0,
     }  # fmt: skip
     threads = 32 * groups
     grid = (heads // each * shares * threads, rows, 1)
     return Launch(template, grid, (threads, 1, 1), ((rows, heads, d),), (mx.bfloat16,))
 
 
-# HG heads a threadgroup, G SIMD groups, E elements a thread, S shares of a head, NC compressed columns a thread scores,
+# HG heads a threadgroup, G SIMD groups, E elements a lane, S shares of a head, NC compressed columns a thread scores,
 # SPAN columns at a time; with G = 16 a thread may use 128 registers
 GEOMETRIES = (
-    {"HG": 4, "G": 16, "E": 2, "S": 1, "NC": 2, "SPAN": 640},
-    {"HG": 2, "G": 16, "E": 2, "S": 1, "NC": 2, "SPAN": 640},
-    {"HG": 1, "G": 16, "E": 2, "S": 1, "NC": 2, "SPAN": 640},
-    {"HG": 1, "G": 16, "E": 2, "S": 2, "NC": 2, "SPAN": 640},
+    {"HG": 8, "G": 8, "E": 2, "S": 1, "NC": 1, "SPAN": 320},
     {"HG": 4, "G": 8, "E": 4, "S": 1, "NC": 2, "SPAN": 640},
-    {"HG": 2, "G": 8, "E": 4, "S": 1, "NC": 1, "SPAN": 128},
-    {"HG": 8, "G": 8, "E": 4, "S": 1, "NC": 4, "SPAN": 320},
+    {"HG": 2, "G": 8, "E": 8, "S": 1, "NC": 2, "SPAN": 640},
+    {"HG": 1, "G": 16, "E": 16, "S": 1, "NC": 2, "SPAN": 640},
+    {"HG": 1, "G": 8, "E": 8, "S": 2, "NC": 1, "SPAN": 128},
 )
 _CUDA_CORES = 132  # threadgroups that run beside each other, one a core
 
@@ -73,9 +70,9 @@ def choose(backend: str, arrays: Sequence[Any]) -> int:
     """Few rows: fewer heads a threadgroup, so that every core has one; many: more heads share a decoded row."""
     rows, heads, _ = arrays[0].shape
     if backend == "metal":
-        return 5 if rows * heads <= 160 else 4
+        return 4 if rows * heads <= 160 else 1
     if backend == "cuda":
-        return next((i for i, each in ((3, 0.5), (2, 1), (1, 2)) if rows * heads <= _CUDA_CORES * each), 0)
+        return next((i for i, each in ((3, 1), (2, 4), (1, 8)) if rows * heads <= _CUDA_CORES * each), 0)
     return 0
 
 

@@ -1,19 +1,19 @@
 // Attention with a sink over packed rows by place; keys and values are the same row. Columns: W window places, then K places
 // of compressed rows, in blocks of 64; an empty place (-1) is skipped and changes no bit. Queries are turned by their row's
 // angles (last RD elements of a head) as they are read, outputs turned back as they are written.
-// Order, of each row and head: q turned and rounded to bfloat16, the bits of `rope`. A score is four running sums of fma (sum i takes the groups of 16 elements i, i + 4, ...),
-// (0 + 1) + (2 + 3), times `scale`. Block by block: top = max(top, scores), top begins at -1e30; p = exp(score - top);
+// Order, of each row and head: q turned and rounded to bfloat16, the bits of `rope`. A score is four running sums of fma (sum i takes
+// the groups of 16 elements i, i + 4, ...), (0 + 1) + (2 + 3), times `scale`. Block by block: top = max(top, scores), top begins at -1e30; p = exp(score - top);
 // shrink = exp(old top - top); total = fma(total, shrink, sum of p), that sum over lanes: columns j and j + 32 first, then
-// distances 16, 8, 4, 2, 1. An output is out * shrink, then fma(P, value) over the block's columns in order, P = bf16(p), 0
-// below 2^-64. At the end out / (total + exp(sink - top)), rounded to bfloat16, turned back, rounded again.
-// A threadgroup of 32 G threads owns HG heads of one row and one of S shares of their elements. It takes SPAN columns at a time,
-// so that loads wait for nothing: all scores (window columns one by one, compressed ones NC to a thread), every block's peak, all
-// P, then tiles of 16 columns that teams of threads bring while the first threads, E elements each of every head, add the one before.
+// distances 16, 8, 4, 2, 1. A block's part of an output is fma(P, value) from 0 over its columns in order, P = bf16(p), 0 below
+// 2^-64; out = out * shrink + part. At the end out / (total + exp(sink - top)), rounded to bfloat16, turned back, rounded again.
+// A threadgroup of 32 G threads owns HG heads of one row and one of S shares of their elements. It takes SPAN columns at a time:
+// all scores (window columns one by one, compressed ones NC to a thread), every block's peak, all P, then the blocks' parts. A SIMD
+// group makes the part of 32 E elements, SPLIT blocks at a time beside one another; with SPLIT > 1 parts meet in threadgroup memory.
 // WIDE: rows begin at multiples of 16 bytes.
+#include "blocks.h"
 #include "dots.h"
 #include "maths.h"
 #include "rope/turn.h"
-#include "tiles.h"
 
 template <int H, int D, int RD, int HG, int G, int E, int S, int NC, int SPAN, bool WIDE>
 [[kernel]] void attend(
@@ -33,25 +33,23 @@ template <int H, int D, int RD, int HG, int G, int E, int S, int NC, int SPAN, b
     uint thread_index_in_simdgroup [[thread_index_in_simdgroup]],
     uint simdgroup_index_in_threadgroup [[simdgroup_index_in_threadgroup]],
     uint thread_index_in_threadgroup [[thread_index_in_threadgroup]]) {
-  constexpr int T = 32 * G, WIDTH = D / S, ADDERS = WIDTH / E, FIRST = (ADDERS + 31) / 32;  // SIMD groups that add
-  constexpr int TW = WIDTH < 128 ? 1 : WIDTH / 128, TEAM = 32 * TW, TEAMS = (G - FIRST) / TW, BLOCKS = SPAN / 64,
+  constexpr int T = 32 * G, WIDTH = D / S, SLICES = WIDTH / (32 * E), SPLIT = G / SLICES, BLOCKS = SPAN / 64,
                 PLACES = (SPAN + T - 1) / T;
-  constexpr int QUERY = 4 * P_QUERY_SUM(D), TILE = 16 * P_SLOT(WIDTH);
-  constexpr int ROOM = HG * QUERY * 4 > 2 * TILE ? HG * QUERY * 4 : 2 * TILE;
-  constexpr uint STILL = uint(D - RD) / 2u;  // pairs of a head that are not turned
-  P_SHARED AttendQuad work[ROOM / 16];  // queries, then two tiles
+  constexpr int QUERY = 4 * P_QUERY_SUM(D), PART = HG * WIDTH, BESIDE = SPLIT < 2 ? 0 : SPLIT < BLOCKS ? SPLIT : BLOCKS;
+  constexpr int ROOM = HG * QUERY > BESIDE * PART ? HG * QUERY : BESIDE * PART;
+  constexpr int PAIRS = SPLIT < 2 ? HG * E / 2 : (PART / 2 + T - 1) / T;  // pairs of outputs that a thread owns
+  constexpr uint STILL = uint(D - RD) / 2u;                              // pairs of a head that are not turned
+  P_SHARED AttendQuad work[ROOM / 4];  // queries, then parts of blocks
   P_SHARED AttendQuad weights[HG * SPAN / 4];
   P_SHARED int place[SPAN];
   P_SHARED uint used[SPAN / 16];
-  P_SHARED uint live[SPAN / 16];
-  P_SHARED uint live_count[1];
   P_SHARED float peak[HG * BLOCKS];
   P_SHARED float shrink[HG * BLOCKS];
-  P_SHARED float part[HG * BLOCKS];
+  P_SHARED float sums[HG * BLOCKS];
   P_SHARED float top[HG];
   P_SHARED float divisor[HG];
   P_TG float* query = (P_TG float*)work;
-  P_TG uchar* slots = (P_TG uchar*)work;
+  P_TG float* parts = (P_TG float*)work;
   P_TG float* score = (P_TG float*)weights;
   uint lane = thread_index_in_simdgroup, group = simdgroup_index_in_threadgroup, me = thread_index_in_threadgroup;
   uint share = threadgroup_position_in_grid.x % uint(S), head = threadgroup_position_in_grid.x / uint(S) * uint(HG);
@@ -66,11 +64,12 @@ template <int H, int D, int RD, int HG, int G, int E, int S, int NC, int SPAN, b
   runs.packed_new = packed_new;
   runs.held = sizes[0];
   runs.packed_held = sizes[2];
-  // of threads that bring rows: their team and number in it
-  uint team = group < uint(FIRST) ? uint(TEAMS) : (group - uint(FIRST)) / uint(TW), mate = (me - uint(32 * FIRST)) % uint(TEAM);
+  uint slice = group % uint(SLICES), turn = group / uint(SLICES);
+  uint first = share * uint(WIDTH) + (32u * slice + lane) * uint(E);
   uint own_head = uint(T - 1) - me;  // below HG in the threads that keep a head's sum
-  float acc[HG * E], total = 0.0f;
-  for (int i = 0; i < HG * E; i++) acc[i] = 0.0f;
+  float out_of[2 * PAIRS], total = 0.0f;
+  #pragma unroll
+  for (int i = 0; i < 2 * PAIRS; i++) out_of[i] = 0.0f;
   if (own_head < uint(HG)) top[own_head] = -1.0e30f;
   #pragma unroll 1
   for (uint base = 0u; base == 0u || base < columns; base += uint(SPAN)) {
@@ -104,12 +103,6 @@ template <int H, int D, int RD, int HG, int G, int E, int S, int NC, int SPAN, b
       if (at < here && (lane & 15u) == 0u) used[at / 16u] = both >> (lane / 16u) & 1u;
     }
     P_BARRIER();
-    if (me < here / 16u) {
-      uint before = 0u;
-      for (uint i = 0u; i < me; i++) before = before + used[i];
-      if (used[me] != 0u) live[before] = me;
-      if (me == here / 16u - 1u) live_count[0] = before + used[me];
-    }
     uint close_tasks = (near + 7u) / 8u, tasks = close_tasks + (here - near + uint(8 * NC - 1)) / uint(8 * NC);
     #pragma unroll 1
     for (uint task = group; task < tasks; task += uint(G)) {
@@ -122,12 +115,6 @@ template <int H, int D, int RD, int HG, int G, int E, int S, int NC, int SPAN, b
       }
     }
     P_BARRIER();
-    uint tiles = live_count[0];
-    uint4 pieces[P_PIECES(WIDTH, TEAM)];
-    uint words[P_WORDS(WIDTH, TEAM)];
-    if (team < uint(TEAMS) && team < tiles) {
-      attend_fetch<D, WIDTH, TEAM, WIDE>(runs, place, live[team], near, share, mate, pieces, words);
-    }
     uint blocks = here / 64u;
     for (uint task = group; task < uint(HG) * blocks; task += uint(G)) {
       uint h = task % uint(HG), block = task / uint(HG), j = h * uint(SPAN) + block * 64u + lane;
@@ -146,7 +133,7 @@ template <int H, int D, int RD, int HG, int G, int E, int S, int NC, int SPAN, b
       float sum = p_lanesum(p_add(low, high));
       if (lane == 0u) {
         shrink[at + block] = p_exp(p_sub(old, now));
-        part[at + block] = sum;
+        sums[at + block] = sum;
       }
       // an empty column's values are +0 and its P is -0: adding their product, -0, changes nothing
       low = low < 5.42101086e-20f ? 0.0f : p_round_bf(low);
@@ -158,49 +145,62 @@ template <int H, int D, int RD, int HG, int G, int E, int S, int NC, int SPAN, b
     if (own_head < uint(HG)) {
       float highest = top[own_head];
       for (uint i = own_head * uint(BLOCKS); i < own_head * uint(BLOCKS) + blocks; i++) {
-        total = p_fma(total, shrink[i], part[i]);
+        total = p_fma(total, shrink[i], sums[i]);
         highest = p_max(highest, peak[i]);
       }
       top[own_head] = highest;
       divisor[own_head] = p_add(total, p_exp(p_sub(p_load(sink[head + own_head]), highest)));
     }
-    // while tile t is put, tile t - 1 is added
-    uint seen = uint(BLOCKS);
     #pragma unroll 1
-    for (uint t = 0u; t <= tiles; t++) {
-      if (t < tiles && t % uint(TEAMS) == team) {
-        attend_put<WIDTH, TEAM>(slots + (t & 1u) * uint(TILE), live[t], near, mate, pieces, words);
-        if (t + uint(TEAMS) < tiles) {
-          attend_fetch<D, WIDTH, TEAM, WIDE>(runs, place, live[t + uint(TEAMS)], near, share, mate, pieces, words);
+    for (uint round = 0u; round < blocks; round += uint(SPLIT)) {
+      uint block = round + turn;
+      float sum[HG * E];
+      #pragma unroll
+      for (int i = 0; i < HG * E; i++) sum[i] = 0.0f;
+      if (block < blocks) attend_block<HG, D, E, SPAN, WIDE>(runs, place, used, score, 64u * block, near, first, sum);
+      if (SPLIT < 2) {
+        #pragma unroll
+        for (int i = 0; i < 2 * PAIRS; i++) {
+          out_of[i] = p_add(p_mulz(out_of[i], shrink[uint(i / E * BLOCKS) + block]), sum[i % (HG * E)]);
         }
-      } else if (t > 0u && me < uint(ADDERS)) {
-        uint tile = live[t - 1u];
-        if (tile / 4u != seen) {
-          seen = tile / 4u;
-          for (int h = 0; h < HG; h++) {
-            float less = shrink[uint(h * BLOCKS) + seen];
-            for (int i = 0; i < E; i++) acc[h * E + i] = p_mulz(acc[h * E + i], less);
+      } else {
+        #pragma unroll
+        for (int i = 0; i < HG * E; i++) {
+          if (block < blocks) parts[turn * uint(PART) + (uint(i / E * SLICES) + slice) * uint(32 * E) + uint(i % E * 32) + lane] = sum[i];
+        }
+        P_BARRIER();
+        #pragma unroll
+        for (int i = 0; i < PAIRS; i++) {
+          uint unit = group + uint(i * G), at = unit * 64u + lane, h = unit / uint(SLICES * E / 2);
+          for (uint b = round; b < round + uint(SPLIT) && b < blocks && unit < uint(PART / 64); b++) {
+            float less = shrink[h * uint(BLOCKS) + b];
+            uint from = (b - round) * uint(PART) + at;
+            out_of[2 * i] = p_add(p_mulz(out_of[2 * i], less), parts[from]);
+            out_of[2 * i + 1] = p_add(p_mulz(out_of[2 * i + 1], less), parts[from + 32u]);
           }
         }
-        attend_tile<HG, E, WIDTH, SPAN>(slots + (t - 1u & 1u) * uint(TILE), score + tile * 16u, tile, near, me * uint(E), acc);
+        P_BARRIER();
       }
-      P_BARRIER();
     }
+    if (SPLIT < 2) P_BARRIER();
   }
-  if (me < uint(ADDERS)) {
-    for (int h = 0; h < HG; h++) {
-      for (uint i = 0u; i < uint(E); i += 2u) {
-        uint pair = (share * uint(WIDTH) + me * uint(E) + i) / 2u;
-        float v[2];
-        v[0] = p_round_bf(p_div(acc[uint(h * E) + i], divisor[h]));
-        v[1] = p_round_bf(p_div(acc[uint(h * E) + i + 1u], divisor[h]));
-        if (pair >= STILL) {
-          ulong at = angles + 2u * (pair - STILL);
-          rope_turn<true>(v, table[at], table[at + 1u]);
-        }
-        p_store(out + start + uint(h * D) + 2u * pair, v[0]);
-        p_store(out + start + uint(h * D) + 2u * pair + 1u, v[1]);
+  #pragma unroll
+  for (int i = 0; i < PAIRS; i++) {
+    // a pair's head, slice and place in its lane: of the SIMD group's own slice, or spread over the threadgroup
+    uint unit = SPLIT < 2 ? (uint(2 * i / E * SLICES) + slice) * uint(E / 2) + uint(i % (E / 2)) : group + uint(i * G);
+    uint h = unit / uint(SLICES * E / 2), e = 2u * (unit % uint(E / 2)), its = unit / uint(E / 2) % uint(SLICES);
+    if (unit < uint(PART / 64)) {
+      uint pair = (share * uint(WIDTH) + (32u * its + lane) * uint(E) + e) / 2u;
+      float v[2];
+      v[0] = p_round_bf(p_div(out_of[2 * i], divisor[h]));
+      v[1] = p_round_bf(p_div(out_of[2 * i + 1], divisor[h]));
+      if (pair >= STILL) {
+        ulong at = angles + 2u * (pair - STILL);
+        rope_turn<true>(v, table[at], table[at + 1u]);
       }
+      ulong to = start + h * uint(D) + 2u * pair;
+      p_store(out + to, v[0]);
+      p_store(out + to + 1u, v[1]);
     }
   }
 }

@@ -5,20 +5,29 @@ from __future__ import annotations
 from tensorfold.kernels.kernel import Control
 
 _BARRIERS = (
-    Control("barrier after the queries dropped", "P_BARRIER();\n    if (me < here / 16u)", "if (me < here / 16u)"),
-    Control("barrier after the scores dropped", "P_BARRIER();\n    uint tiles", "uint tiles"),
+    Control("barrier after the queries dropped", "P_BARRIER();\n    uint close_tasks", "uint close_tasks"),
+    Control("barrier after the scores dropped", "P_BARRIER();\n    uint blocks", "uint blocks"),
     Control("barrier after the peaks dropped", "= highest;\n    }\n    P_BARRIER();", "= highest;\n    }"),
     Control("barrier after P dropped", "P_BARRIER();\n    if (own_head", "if (own_head"),
-    Control("barrier between tiles dropped", "P_BARRIER();\n    }\n  }\n", "}\n  }\n"),
-    Control("two tiles in one place", "slots + (t & 1u) * uint(TILE)", "slots"),
-    Control("a tile added before it is put", "uint tile = live[t - 1u]", "uint tile = live[t - 0u]"),
+    Control("barrier after the parts dropped", "= sum[i];\n        }\n        P_BARRIER();", "= sum[i];\n        }"),
+    Control("barrier between rounds dropped", "          }\n        }\n        P_BARRIER();", "          }\n        }"),
+    Control("barrier between spans dropped", "if (SPLIT < 2) P_BARRIER();", ""),
+    Control(
+        "two blocks' parts in one place",
+        "parts[turn * uint(PART) + (uint(i / E * SLICES)",
+        "parts[(uint(i / E * SLICES)",
+    ),
 )
 
 _QUERIES = (
     Control("queries not turned", "rope_turn<false>(v, table[at], table[at + 1u]);", ""),
     Control("queries not rounded", "query[to] = p_round_bf(v[0]);", "query[to] = v[0];"),
     Control("outputs turned forwards", "rope_turn<true>", "rope_turn<false>"),
-    Control("outputs not rounded before they turn", "v[0] = p_round_bf(p_div(", "v[0] = (p_div("),
+    Control(
+        "outputs not rounded before they turn",
+        "v[0] = p_round_bf(p_div(out_of[2 * i], divisor[h]));",
+        "v[0] = p_div(out_of[2 * i], divisor[h]);",
+    ),
     Control("angles of the first row", "ulong angles = row * uint(RD);", "ulong angles = 0u;"),
     Control("a place that belongs to another row", "window_places[row * w + column]", "window_places[column]"),
 )
@@ -30,9 +39,9 @@ _SCORES = (
         "d / uint(D / 4) * uint(P_QUERY_SUM(D)) + d % uint(D / 4) / 16u * 16u",
     ),
     Control(
-        "rows in neighbouring groups to one sum",
-        "row[c] + ((n + uint(i)) * 4u + part) * uint(4 * WORDS)",
-        "row[c] + (n + uint(i) + part * uint(D / 64)) * uint(4 * WORDS)",
+        "groups of a row in another order",
+        "NEAR, WIDE>(row, places, group + 4u,",
+        "NEAR, WIDE>(row, places, group ^ 4u,",
         file="dots.h",
     ),
     Control(
@@ -43,8 +52,14 @@ _SCORES = (
     ),
     Control(
         "a score's products added from the last",
-        "float s = p_fma(a.x, v[c * 8 + e], sum[c * HG + h]);\n              s = p_fma(a.y, v[c * 8 + e + 1], s);",
-        "float s = p_fma(a.y, v[c * 8 + e + 1], sum[c * HG + h]);\n              s = p_fma(a.x, v[c * 8 + e], s);",
+        "float s = p_fma(a.x, v[c * 8 + e], sum[c * HG + h]);\n            s = p_fma(a.y, v[c * 8 + e + 1], s);",
+        "float s = p_fma(a.y, v[c * 8 + e + 1], sum[c * HG + h]);\n            s = p_fma(a.x, v[c * 8 + e], s);",
+        file="dots.h",
+    ),
+    Control(
+        "last group missed",
+        "group < uint(D / 16); group += 4u",
+        "group < uint(D / 16) - 4u; group += 4u",
         file="dots.h",
     ),
     Control(
@@ -54,9 +69,11 @@ _SCORES = (
         file="dots.h",
     ),
     Control("scores not scaled", "p_mul(s, scale) : ", "s : ", file="dots.h"),
-    Control("scale of the neighbouring group", "4u * n + part]", "4u * n + (part ^ 1u)]", file="dots.h"),
     Control(
-        "scale of the other group, wide", "part / 2u : part)) & 255u", "part / 2u ^ 1u : part)) & 255u", file="dots.h"
+        "scale of the neighbouring group",
+        "+ group / (NEAR ? 2u : 1u)]",
+        "+ (group ^ 1u) / (NEAR ? 2u : 1u)]",
+        file="dots.h",
     ),
     Control(
         "a window row's last columns missed", "uint close_tasks = (near + 7u) / 8u", "uint close_tasks = near / 8u"
@@ -71,7 +88,7 @@ _SOFTMAX = (
         file="portable.h",
     ),
     Control(
-        "total not fused", "total = p_fma(total, shrink[i], part[i])", "total = p_add(p_mul(total, shrink[i]), part[i])"
+        "total not fused", "total = p_fma(total, shrink[i], sums[i])", "total = p_add(p_mul(total, shrink[i]), sums[i])"
     ),
     Control("P not rounded", "0.0f : p_round_bf(low)", "0.0f : low"),
     Control("sum of rounded P", "p_lanesum(p_add(low, high))", "p_lanesum(p_add(p_round_bf(low), p_round_bf(high)))"),
@@ -87,27 +104,42 @@ _SOFTMAX = (
 _OUTPUTS = (
     Control(
         "columns added from the last",
-        "attend_columns<HG, E, W, SPAN, N, true>(slots + j * P_SLOT(W), p + j,",
-        "attend_columns<HG, E, W, SPAN, N, true>(slots + (16 - N - j) * P_SLOT(W), p + (16 - N - j),",
-        file="tiles.h",
+        "for (int c = 0; c < N; c++) {\n    float v[",
+        "for (int d = N; d > 0; d--) {\n    int c = d - 1;\n    float v[",
+        file="blocks.h",
     ),
     Control(
-        "outputs not shrunk",
-        "= p_mulz(acc[h * E + i], less);",
-        "= p_mulz(acc[h * E + i], less > 0.0f ? 1.0f : 0.0f);",
+        "outputs not shrunk, one block at a time",
+        "p_add(p_mulz(out_of[i], shrink[uint(i / E * BLOCKS) + block]), sum[i % (HG * E)])",
+        "p_add(out_of[i], sum[i % (HG * E)])",
     ),
-    Control("shrunk at every tile", "if (tile / 4u != seen) {", "if (tile / 4u != seen || t > 1u) {"),
-    Control("last tile missed", "t <= tiles; t++", "t < tiles; t++"),
-    Control("scale of the neighbouring block", "first / (NEAR ? 32u : 16u)]", "first / 32u]", file="tiles.h"),
-    Control("scale of the first share", "+ share * count + first", "+ first", file="tiles.h"),
-    Control("codes of the first share", "+ share * uint(close ? W : W / 2)", "", file="tiles.h"),
+    Control(
+        "outputs not shrunk, blocks beside one another",
+        "p_add(p_mulz(out_of[2 * i], less), parts[from])",
+        "p_add(out_of[2 * i], parts[from])",
+    ),
+    Control(
+        "shrunk by another block's factor",
+        "float less = shrink[h * uint(BLOCKS) + b];",
+        "float less = shrink[h * uint(BLOCKS)];",
+    ),
+    Control(
+        "last block's part missed",
+        "b < round + uint(SPLIT) && b < blocks",
+        "b < round + uint(SPLIT) && b < blocks - 1u",
+    ),
+    Control("part of another head", "h = unit / uint(SLICES * E / 2);", "h = 0u;"),
+    Control("last columns of a block passed over", "uint count = 64u,", "uint count = 48u,", file="blocks.h"),
+    Control("scale of the neighbouring block", "first / (NEAR ? 32u : 16u)]", "first / 32u]", file="blocks.h"),
+    Control("codes of the first lane", "(NEAR ? first : first / 2u)", "0u", file="blocks.h"),
+    Control("elements of the first share", "share * uint(WIDTH) + (32u * slice + lane)", "(32u * slice + lane)"),
+    Control("outputs of the first share", "(share * uint(WIDTH) + (32u * its", "((32u * its"),
     Control("a new row taken from the cache", "place < held ?", "place <= held ?", file="rows.h"),
     Control("a compressed place too far", "column < columns && column < base", "column <= columns && column < base"),
 )
 _HOST = {  # what only the emulator sees: races, what was never written, reads outside a buffer
     "a window row's last columns missed", "a new row taken from the cache", "a compressed place too far",
-    "two tiles in one place",
-    *(c.name for c in _BARRIERS),
+    *(c.name for c in _BARRIERS if c.name != "two blocks' parts in one place"),
 }  # fmt: skip
 _ALL = (*_BARRIERS, *_QUERIES, *_SCORES, *_SOFTMAX, *_OUTPUTS)
 CONTROLS = tuple(Control(c.name, c.find, c.replace, c.file, ("host",) if c.name in _HOST else c.backends) for c in _ALL)

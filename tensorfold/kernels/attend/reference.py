@@ -106,15 +106,17 @@ def softmax(s: F32, used: NDArray[np.bool_], sink: Array) -> Softmax:
 
 
 def weighted(soft: Softmax, cols: Columns) -> F32:
-    """float32 [R, H, D] before the division: column after column; the products are exact."""
+    """float32 [R, H, D] before the division: a block's part column after column, then block after block; the products
+    are exact."""
     rows, heads, count = soft.p.shape
     out = np.zeros((rows, heads, cols.keys.shape[-1]), f32)
     with np.errstate(all="ignore"):
-        for c in range(count):
-            if c % BLOCK == 0:
-                out = mul_flushed(out, soft.shrink[c // BLOCK][..., None])
-            live = cols.used[:, None, c, None]
-            out = np.where(live, out + soft.p[:, :, c, None] * cols.keys[:, None, c], out)
+        for block in range(count // BLOCK):
+            part = np.zeros_like(out)
+            for c in range(block * BLOCK, (block + 1) * BLOCK):
+                live = cols.used[:, None, c, None]
+                part = np.where(live, part + soft.p[:, :, c, None] * cols.keys[:, None, c], part)
+            out = mul_flushed(out, soft.shrink[block][..., None]) + part
     return out
 
 

@@ -170,5 +170,6 @@ def cases() -> list[Case]:
         cancelling_scores(64),
         cancelling_scores(16),
         case("8 x 512", 8, 512, (2, 40, 50), 54),
+        case("8 x 512, long", 8, 512, (1, 40, 290), 58),
         case("64 x 512", 64, 512, (1, 20, 50), 55),
     ]

@@ -16,10 +16,9 @@ BLOCK = 32
 # WN SIMD groups, TN rows of a matrix a lane, PF blocks loaded ahead, RG pairs that share a read of a weight
 GEOMETRIES: tuple[Geometry, ...] = (
     {"WN": 4, "TN": 4, "PF": 1, "RG": 1},
-    {"WN": 4, "TN": 2, "PF": 3, "RG": 1},
+    {"WN": 8, "TN": 2, "PF": 3, "RG": 1},
     {"WN": 4, "TN": 4, "PF": 3, "RG": 1},
     {"WN": 2, "TN": 1, "PF": 1, "RG": 2},
-    {"WN": 4, "TN": 2, "PF": 9, "RG": 1},
 )
 
 
@@ -90,7 +89,7 @@ def choose_up(backend: str, arrays: Sequence[Any], **options: Any) -> int:
 
 def choose_down(backend: str, arrays: Sequence[Any], **options: Any) -> int:
     """One row: blocks loaded ahead and fewer rows a lane, as its pairs alone would leave too few threadgroups."""
-    return 4 if arrays[1].shape[0] == 1 else 0
+    return 1 if arrays[1].shape[0] == 1 else 0
 
 
 def weight(shard: Array, place: Array, origin: Array, n: int, k: int) -> tuple[Array, Array]:

@@ -31,7 +31,7 @@ _E = orders.GEOMETRIES
 _ODD = _geometries(2, _E[3], (16, 2, 1, 1))
 # the routed part as its table asks; of the shared part, which is the smaller, a plain geometry and one for many rows
 UP = (*_geometries(4, _E[0], (16, 4, 1, 0), (16, 8, 1, 0)), *_ODD)
-DOWN = (*_geometries(4, _E[0], (16, 4, 1, 0), (16, 8, 1, 0)), *_geometries(4, _E[4], (16, 2, 1, 0)), *_ODD)
+DOWN = (*_geometries(4, _E[0], (16, 4, 1, 0), (16, 8, 1, 0)), *_geometries(8, _E[1], (16, 2, 1, 0)), *_ODD)
 
 
 def shared_up(arrays: Sequence[Any]) -> tuple[Any, ...]:
