@@ -228,6 +228,30 @@ def write(
     (folder / f"{name}.svg").write_text(line_chart(title, "rows of a launch", "us", times), encoding="utf-8")
 
 
+def peer_argument(parser: argparse.ArgumentParser) -> None:
+    """The option that says where mlx-lm is."""
+    parser.add_argument("--mlx-lm", default=INSTALLED, metavar="FOLDER", help="holds mlx_lm; auto: what is installed")
+
+
+def find_peer(parser: argparse.ArgumentParser, where: str) -> tuple[Any, dict[str, Any]]:
+    """mlx-lm's module and what is said of it; ends the program where a named folder does not hold it."""
+    try:
+        module, version = find(where)
+    except ImportError as error:
+        if where != INSTALLED:
+            parser.error(f"--mlx-lm: {error}")
+        return None, {"not_timed": str(error)}
+    return module, {"version": version}
+
+
+def time_peer(module: Any, peer: dict[str, Any], bench: LayerBench, lines: list[dict[str, Any]], repeats: int) -> None:
+    """Adds mlx-lm's lines to `peer`, if it is there, and prints them under their foot."""
+    print(f"\n{foot(peer)}", flush=True)
+    if module:
+        print(f"\n{PEER_HEAD}", flush=True)
+        peer["lines"] = beside(module, bench, lines, repeats)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="tiny layers: shows that it runs, measures nothing")
@@ -236,16 +260,9 @@ def main() -> int:
     parser.add_argument("--context", type=int, default=4096, help="tokens before the rows, in every slot")
     parser.add_argument("--turns", type=int, default=20, help="how often the layer follows itself in a graph")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results", help="folder of table and plot")
-    parser.add_argument("--mlx-lm", default=INSTALLED, metavar="FOLDER", help="holds mlx_lm; auto: what is installed")
+    peer_argument(parser)
     args = parser.parse_args()
-    module: Any = None
-    peer: dict[str, Any] = {}
-    try:
-        module, peer["version"] = find(args.mlx_lm)
-    except ImportError as error:
-        if args.mlx_lm != INSTALLED:
-            parser.error(f"--mlx-lm: {error}")
-        peer["not_timed"] = str(error)
+    module, peer = find_peer(parser, args.mlx_lm)
     backend = pick_backend()
     config = ModelConfig.from_folder(TINY) if args.quick else ModelConfig.from_flat(published_config())
     copy = Bench(backend, args.quick).copy()
@@ -261,10 +278,7 @@ def main() -> int:
     for index in layers:
         lines += bench.measure(index, args.rows, copy, repeats)
         mx.clear_cache()
-    print(f"\n{foot(peer)}", flush=True)
-    if module:
-        print(f"\n{PEER_HEAD}", flush=True)
-        peer["lines"] = beside(module, bench, lines, repeats)
+    time_peer(module, peer, bench, lines, repeats)
     write(args.out, title, {"backend": backend, "quick": args.quick, "copy_tb_s": copy / 1e12}, lines, peer)
     return 0
 

@@ -3,8 +3,8 @@
 The forward is the sum of all layers, each at the time of one layer of its role, and the head. The pass is the drafter's
 three stages, its head and its Markov steps for one slot, with the ingest of a kept row. The projection takes how many
 of 1 to 5 drafts are accepted (`--accepted`, by default figures published by third parties for the real weights; random
-weights have none) and the times of this run; it leaves out the host's work between rounds. The layers' table is written
-as `decode_layer.py` writes it.
+weights have none) and the times of this run; it leaves out the host's work between rounds and the building of forwards,
+done while the round before runs. The layers' table, mlx-lm's beside it, is written as `decode_layer.py` writes it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import mlx.core as mx
 import numpy as np
 
 from benchmarks.common import ROOT, TINY, numbers, platform_facts
-from benchmarks.decode_layer import HEAD, LayerBench, write
+from benchmarks.decode_layer import HEAD, LayerBench, find_peer, peer_argument, time_peer, write
 from benchmarks.kernels import Bench, pick_backend, seconds
 from benchmarks.make_full_size import published_config
 from tensorfold.backend.kernels.check import kind_of, one_of_each_role
@@ -88,7 +88,9 @@ def main() -> int:
     parser.add_argument("--rows", type=numbers, default=[1, 2, 4, 6], help="rows of a forward that are measured")
     parser.add_argument("--accepted", type=float, nargs=5, default=ACCEPTED, help="accepted of 1 to 5 drafts")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results", help="folder of the table")
+    peer_argument(parser)
     args = parser.parse_args()
+    module, peer = find_peer(parser, args.mlx_lm)
     backend, repeats = pick_backend(), 1 if args.quick else 9
     config = ModelConfig.from_folder(TINY) if args.quick else ModelConfig.from_flat(published_config())
     copy = Bench(backend, args.quick).copy()
@@ -97,7 +99,8 @@ def main() -> int:
     widths = sorted({1, 6, *args.rows})
     layers, measured = forward_seconds(bench, widths, copy, repeats)
     title = f"Decode layers, {backend}{', smoke run' * args.quick}; a copy runs at {copy / 1e12:.2f} TB/s"
-    write(args.out, title, {"backend": backend, "quick": args.quick, "copy_tb_s": copy / 1e12}, measured)
+    time_peer(module, peer, bench, measured, repeats)
+    write(args.out, title, {"backend": backend, "quick": args.quick, "copy_tb_s": copy / 1e12}, measured, peer)
     heads = {n: head_seconds(bench, n, repeats) for n in widths}
     drafting = pass_seconds(bench, repeats)
     whole = {n: layers[n] + heads[n] for n in widths}

@@ -10,7 +10,7 @@ import mlx.core as mx
 import numpy as np
 
 Arrays = list[mx.array]
-EXPERTS, PICKS, ROW = 384, 6, 16384
+EXPERTS, PICKS, ROW, MOST_ROWS = 384, 6, 16384, 64
 _shard: dict[tuple[int, int, int, int], tuple[Arrays, list[tuple[mx.array, mx.array]]]] = {}
 
 
@@ -46,7 +46,7 @@ def _experts(n: int, k: int, matrices: int, experts: int) -> tuple[Arrays, list[
 
 def _rows(paired: bool, k: int, rows: int) -> mx.array:
     """The same random rows for every count, bfloat16."""
-    shape = (16, PICKS, k) if paired else (16, k)
+    shape = (MOST_ROWS, PICKS, k) if paired else (MOST_ROWS, k)
     return mx.random.normal(shape, key=mx.random.key(k)).astype(mx.bfloat16)[:rows]
 
 
@@ -59,7 +59,9 @@ def arguments(paired: bool, n: int, k: int, planes: bool) -> dict[str, Any]:
 
     def make(small: bool) -> Arrays:
         experts, width = (16, 128) if small else (EXPERTS, k)
-        chosen = np.random.default_rng(next(drawn)).permuted(np.tile(np.arange(experts), (16, 1)), axis=1)[:, :PICKS]
+        chosen = np.random.default_rng(next(drawn)).permuted(np.tile(np.arange(experts), (MOST_ROWS, 1)), axis=1)[
+            :, :PICKS
+        ]
         ids = mx.array(np.sort(chosen, -1).astype(np.int32))
         return [*_experts(n, width, matrices, experts)[0], ids]
 

@@ -12,7 +12,7 @@ import mlx.core as mx
 from benchmarks import expert_cases
 
 Arrays = list[mx.array]
-MOST_ROWS = 64
+MOST_ROWS = expert_cases.MOST_ROWS
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
 """Matrix kernels against the memory's speed: time, bytes and share of a copy, beside MLX's own operations.
 
-Each number is a median over runs of a compiled graph whose launches wait for one another; weights rotate through more
-than the caches hold. Ours wait through an input that is not read; MLX's through a small addition to x, whose own chain
-is measured and taken off. The copy is element-wise launches over 1 GiB, both directions counted; the FMA rate is eight
-chains a thread in registers; a bare launch is the same chain of launches that do nothing; "gpu us" is the kernel alone,
-by torch's profiler where torch is installed. See `kernel_cases.py`.
+Each number is a median over runs of a compiled graph whose launches wait for one another, built before the clock is
+started, as rounds build theirs while the round before runs; weights rotate through more than the caches hold. Ours wait
+through an input that is not read; MLX's through a small addition to x, whose own chain is measured and taken off. The
+copy is element-wise launches over 1 GiB, both directions counted; the FMA rate is eight chains a thread in registers; a
+bare launch is the same chain of launches that do nothing; "gpu us" is the kernel alone, by torch's profiler where torch
+is installed. See `kernel_cases.py`.
 """
 
 from __future__ import annotations
@@ -104,7 +105,9 @@ class Bench:
             return None
         kernel = self.small_kernel("bench_bare", "y[i] = x[i];")
         x = mx.zeros((32,))
-        return seconds(self._compiled(lambda: reduce(lambda y, _: kernel(y, 32), range(64), x)), self.repeats) / 64
+        return (
+            seconds(self._compiled(lambda: reduce(lambda y, _: kernel(y, 32), range(64), x)), self.repeats, True) / 64
+        )
 
     def chain(self, copies: int) -> int:
         """Launches in a graph: every copy equally often."""
@@ -144,7 +147,7 @@ class Bench:
         whole, alone = (self.launch(kernel, a, subject.options, None) for a in (ready[0], subject.inputs(copies[0], 1)))
         equal = bool(mx.array_equal(whole[: len(whole) // rows], alone).item())
         graph = self._compiled(run)
-        return seconds(graph, self.repeats) / count, self.on_gpu(graph, kernel.name), equal
+        return seconds(graph, self.repeats, True) / count, self.on_gpu(graph, kernel.name), equal
 
     def on_gpu(self, graph: Callable[[], Any], name: str) -> float | None:
         """Median seconds that the kernel ran, by torch's profiler; None where torch is not there."""
@@ -174,7 +177,7 @@ class Bench:
             return v
 
         whole, links = (self._compiled(lambda products=p: run(products)) for p in (True, False))
-        return max(seconds(whole, self.repeats) - seconds(links, self.repeats), 0.0) / count
+        return max(seconds(whole, self.repeats, True) - seconds(links, self.repeats, True), 0.0) / count
 
     def measure(self, subject: Subject, rows_list: list[int], copy: float, fma: float | None) -> list[dict[str, Any]]:
         """All row counts of a subject; what fails becomes a line of its own."""

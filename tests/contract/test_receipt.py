@@ -70,6 +70,20 @@ def test_machine_names_no_person_or_place() -> None:
     assert str(Path.home()) not in text and "mlx" in text
 
 
+def test_a_device_is_told_by_its_kind_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {
+        "device_name": "GPU",
+        "total_memory": 2**30,
+        "uuid": "GPU-1",
+        "pci_bus_id": "0:6.0",
+        "free_memory": 5,
+        "x": [],
+    }
+    monkeypatch.setattr(machine.mx.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(machine.mx, "device_info", lambda device: told, raising=False)
+    assert machine.describe()["device"] == {"device_name": "GPU", "total_memory": 2**30}
+
+
 def test_digests_come_from_the_host_alone() -> None:
     with pytest.raises(SystemExit):
         command.main(["--backend", "host", "--only", "rope", "--write-digests"])

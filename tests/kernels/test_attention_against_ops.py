@@ -118,19 +118,22 @@ def test_attend_of_more_columns_than_threadgroup_memory_holds() -> None:
         assert np.array_equal(run_host(kernel, list(case.arrays), kernel.launch(case.arrays, geometry))[0], expected)
 
 
-def test_attend_keeps_a_negative_zero_beside_empty_columns() -> None:
-    """An output below zero that a far higher score shrinks to -0 stays -0: later columns add -0, empty ones nothing."""
-    kernel, made = kernels.get("attend"), trials.case("zero", 8, 64, (1, 96, 0), 6)
-    a = dict(zip(trials.NAMES, (x.copy() for x in made.arrays)))
-    a["q"][:] = 0x3F80
-    a["window"][:2, 64:], a["window"][0, :64], a["window"][1, :64] = 127, 0xB8, 0x80
-    a["window"][1, 0], a["window"][1, 64] = 0x7E, 129
-    a["window_places"][:], a["window_places"][0, 0], a["window_places"][0, 70] = -1, 0, 1
-    arrays = tuple(a.values())
-    expected = kernel.stated(*arrays)[0]
-    assert np.all(expected[..., 1:48] == 0x8000)
-    for geometry in kernel.geometries:
-        assert np.array_equal(run_host(kernel, list(arrays), kernel.launch(arrays, geometry))[0], expected)
+def test_an_output_that_is_shrunk_to_nothing_is_zero_whatever_empty_columns_follow() -> None:
+    """A far higher score shrinks what is below zero to -0, and the part of its block, +0, makes it +0: so the parts of
+    empty blocks, +0 too, change nothing."""
+    kernel, found = kernels.get("attend"), []
+    for width in (96, 320):
+        a = dict(zip(trials.NAMES, (x.copy() for x in trials.case("zero", 8, 64, (1, width, 0), 6).arrays)))
+        a["q"][:] = 0x3F80
+        a["window"][:2, 64:], a["window"][0, :64], a["window"][1, :64] = 127, 0xB8, 0x80
+        a["window"][1, 0], a["window"][1, 64] = 0x7E, 129
+        a["window_places"][:], a["window_places"][0, 0], a["window_places"][0, 70] = -1, 0, 1
+        arrays = tuple(a.values())
+        found.append(kernel.stated(*arrays)[0])
+        for geometry in kernel.geometries:
+            made = run_host(kernel, list(arrays), kernel.launch(arrays, geometry))[0]
+            assert np.array_equal(made, found[-1])
+    assert np.all(found[0][..., 1:48] == 0) and np.any(found[0]) and np.array_equal(*found)
 
 
 def test_attend_of_narrow_rows_at_odd_addresses_changes_no_bit() -> None:

@@ -80,7 +80,7 @@ def test_the_choice_is_that_of_both_parts(name: str, backend: str) -> None:
         pairs = [h for h in kernel.geometries if all(h[key] == own[key] for key in ("TN", "PF", "RG"))]
         alike = [h for h in pairs if all(h[f"{key}8"] == shared[key] for key in ("LK", "TN", "PF", "DB"))]
         assert geometry == (alike or pairs)[0]
-        assert kernel.plan(arrays, geometry, n=n).threadgroup[0] == 128
+        assert kernel.plan(arrays, geometry, n=n).threadgroup[0] == 32 * own["WN"]
 
 
 def bits(kernel: Kernel, arrays: tuple[Any, ...], **options: Any) -> list[bytes]:

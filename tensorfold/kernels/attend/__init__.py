@@ -55,12 +55,14 @@ def plan(arrays: Sequence[Any], geometry: Geometry) -> Launch:
 
 
 # HG heads a threadgroup, G SIMD groups, E elements a lane, S shares of a head, NC compressed columns a thread scores,
-# SPAN columns at a time; with G = 16 a thread may use 128 registers
+# SPAN columns at a time, few in the last so that short cases too go round more than once; with G = 16 a thread may use
+# 128 registers
 GEOMETRIES = (
     {"HG": 8, "G": 8, "E": 2, "S": 1, "NC": 1, "SPAN": 320},
     {"HG": 4, "G": 8, "E": 4, "S": 1, "NC": 2, "SPAN": 640},
     {"HG": 2, "G": 8, "E": 8, "S": 1, "NC": 2, "SPAN": 640},
     {"HG": 1, "G": 16, "E": 16, "S": 1, "NC": 2, "SPAN": 640},
+    {"HG": 1, "G": 8, "E": 8, "S": 2, "NC": 1, "SPAN": 640},
     {"HG": 1, "G": 8, "E": 8, "S": 2, "NC": 1, "SPAN": 128},
 )
 _CUDA_CORES = 132  # threadgroups that run beside each other, one a core
