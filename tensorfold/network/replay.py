@@ -8,10 +8,11 @@ built while the last one runs, and its plan's values filled in when they are kno
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 import numpy as np
+from mlx.utils import tree_flatten
 
 from tensorfold.network.compressor import NewRows
 from tensorfold.network.forward import Forward, Network
@@ -46,7 +47,7 @@ class Replay:
     def __call__(self, plan: Plan, caches: Caches) -> Forward:
         """One forward over the plan's rows."""
         ahead, caches.ahead = caches.ahead, None
-        made = ahead.filled(_plan_arrays(plan)) if isinstance(ahead, Ahead) else None
+        made = ahead.filled(_arrays(plan)) if isinstance(ahead, Ahead) else None
         out = iter(self._built(plan, caches) if made is None else made)
         logits = next(out) if plan.head.size else None
         taps = next(out) if any(r.tap is not None for r in caches.config.roles) else None
@@ -60,34 +61,28 @@ class Replay:
     def prepare(self, like: Plan, caches: Caches) -> None:
         """Builds the graph of a round whose plan has the shapes of `like`; values come with the plan. Nothing else may
         use the arrays of `like`, and whoever writes to the caches before that round lets go of the graph."""
-        caches.ahead = Ahead(_plan_arrays(like), self._built(like, caches))
+        caches.ahead = Ahead(_arrays(like), self._built(like, caches))
 
     def _built(self, plan: Plan, caches: Caches) -> list[mx.array]:
-        arrays = [*_plan_arrays(plan), *caches.arrays()]
-        return list(self._graph(arrays, sorted(plan.compressed), len(plan.engram)))
+        return list(self._graph(_values(plan), caches.arrays()))
 
-    def _run(self, arrays: list[mx.array], ratios: list[int], engrams: int) -> list[mx.array]:
-        given = iter(arrays)
-        plan = _plan_of(given, ratios, engrams)
-        new = self.network(plan, _caches_of(given, self._like))
+    def _run(self, values: dict[str, Any], caches: list[mx.array]) -> list[mx.array]:
+        compressed = {ratio: Compressed(**part) for ratio, part in values["compressed"].items()}
+        plan = Plan(**{**values, "segments": (), "compressed": compressed})
+        new = self.network(plan, _caches_of(iter(caches), self._like))
         beside = [a for a in (new.logits, new.taps) if a is not None]
         rows = [a for n in new.sources.values() for a in (n.rows, n.keys, n.pairs) if a is not None]
         return [*beside, *new.window, *rows]
 
 
-def _plan_arrays(plan: Plan) -> list[mx.array]:
-    fixed = [plan.ids, plan.segment, plan.window, plan.window_table, plan.compressed_table, plan.head]
-    parts = [plan.compressed[r] for r in sorted(plan.compressed)]
-    compressed = [a for p in parts for a in (p.places, p.visible, p.closing, p.partner, p.table, p.destination)]
-    return [*fixed, *(a for pair in plan.engram for a in pair), *compressed]
+def _values(plan: Plan) -> dict[str, Any]:
+    """The plan's arrays by name; its segments are left out, as positions must not decide a graph."""
+    compressed = {ratio: vars(part) for ratio, part in plan.compressed.items()}
+    return {name: value for name, value in vars(plan).items() if name != "segments"} | {"compressed": compressed}
 
 
-def _plan_of(given: Iterator[mx.array], ratios: list[int], engrams: int) -> Plan:
-    """The plan of these arrays; its segments are left out, as positions must not decide a graph."""
-    ids, segment, window, window_table, compressed_table, head = (next(given) for _ in range(6))
-    engram = tuple((next(given), next(given)) for _ in range(engrams))
-    compressed = {r: Compressed(*(next(given) for _ in range(6))) for r in ratios}
-    return Plan((), ids, segment, window, window_table, compressed_table, compressed, engram, head)
+def _arrays(plan: Plan) -> list[mx.array]:
+    return list(dict(tree_flatten(_values(plan))).values())
 
 
 def _caches_of(given: Iterator[mx.array], like: Caches) -> Caches:
