@@ -4,7 +4,7 @@ Each number is a median over runs of a graph in which the layer follows itself, 
 in a forward; `us` leaves out the building of that graph, which rounds do while the round before runs, `whole us` has
 it. The floor is the bytes that a round of so many rows must read (every matrix once, each routed expert once) at the
 speed of a copy measured in the same run. Rows belong to slots of up to six rows, at `--context` tokens.
-Where mlx-lm is there, its layers are timed after ours: eager, as it runs them, all rows those of one sequence.
+Where mlx-lm is there, its layers are timed after ours: eager, all rows those of one sequence, building on the clock.
 """
 
 from __future__ import annotations

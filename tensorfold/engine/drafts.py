@@ -13,7 +13,7 @@ from tensorfold.engine.slot import Slot
 _FIRST_GUESS = 0.6  # acceptance of an untried draft: high enough that drafting is tried
 _PROBE_EVERY = 48
 _KEPT = 24
-_BUILDING = 2  # first rounds of a kind, which compile kernels and build graphs
+_BUILDING = 2  # first rounds of a kind, which compile kernels or are the first to build a graph
 
 
 class RoundCosts:

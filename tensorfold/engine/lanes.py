@@ -89,7 +89,7 @@ class Lanes:
         proposals = self._propose(lanes, verdict)
         values = self._values(verdict, picked, proposals)
         mx.async_eval(list(values.values()))
-        self._build_ahead(lanes, plan)
+        self._prepare_next(lanes, plan)
         read = blocking_read(values)
         self.guard()
         self._rewind(commit, read["kept"], self._apply(lanes, read))
@@ -127,7 +127,7 @@ class Lanes:
             runs.append((slot.ids[max(0, slot.committed - 3) : slot.committed], lane.ids))
         return self.planner.build(windows, self.caches.slots, self.caches.pages, self.engram(runs))
 
-    def _build_ahead(self, lanes: Sequence[Lane], last: Plan) -> None:
+    def _prepare_next(self, lanes: Sequence[Lane], last: Plan) -> None:
         """While the round runs, the graph of the next one, if all slots go on decoding; positions are a guess that
         decides shapes alone."""
         if not isinstance(self.forward, Replay) or any(lane.known != 1 for lane in lanes):
@@ -137,12 +137,15 @@ class Lanes:
             slot, start = lane.slot, lane.slot.committed + len(lane.ids)
             drafts = max(0, min(spare, lane.wants, slot.remaining - len(lane.ids) - 1))
             spare -= drafts
-            if slot.remaining <= len(lane.ids) or page_count(start + drafts + 1) > len(slot.pages):
+            if page_count(start + drafts + 1) > len(slot.pages):
                 return
             windows.append(PlannedWindow(slot.place, start, [0] * (drafts + 1), slot.pages, range(drafts + 1)))
         rows = sum(len(w.ids) for w in windows)
-        blank = [[np.zeros((rows, *a.shape[1:]), np.uint8) for a in pair] for pair in last.engram]
-        engram = [(codes, scales) for codes, scales in blank]
+
+        def blank(a: mx.array) -> np.ndarray:
+            return np.zeros((rows, *a.shape[1:]), np.uint8)
+
+        engram = [(blank(codes), blank(scales)) for codes, scales in last.engram]
         self.forward.prepare(self.planner.build(windows, self.caches.slots, self.caches.pages, engram), self.caches)
 
     def _make_room(self, slot: Slot, length: int) -> None:

@@ -8,7 +8,7 @@ built while the last one runs, and its plan's values filled in when they are kno
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import mlx.core as mx
 import numpy as np
@@ -20,7 +20,7 @@ from tensorfold.network.plan import Compressed, Plan
 from tensorfold.state.caches import Caches
 
 
-class Ahead(NamedTuple):
+class Prepared(NamedTuple):
     """What was built before its plan was known: the plan's arrays, and what comes of them once they are filled."""
 
     given: list[mx.array]
@@ -46,8 +46,9 @@ class Replay:
 
     def __call__(self, plan: Plan, caches: Caches) -> Forward:
         """One forward over the plan's rows."""
-        ahead, caches.ahead = caches.ahead, None
-        made = ahead.filled(_arrays(plan)) if isinstance(ahead, Ahead) else None
+        prepared = caches.prepared
+        caches.release()
+        made = prepared.filled(_arrays(plan)) if isinstance(prepared, Prepared) else None
         out = iter(self._built(plan, caches) if made is None else made)
         logits = next(out) if plan.head.size else None
         taps = next(out) if any(r.tap is not None for r in caches.config.roles) else None
@@ -60,8 +61,8 @@ class Replay:
 
     def prepare(self, like: Plan, caches: Caches) -> None:
         """Builds the graph of a round whose plan has the shapes of `like`; values come with the plan. Nothing else may
-        use the arrays of `like`, and whoever writes to the caches before that round lets go of the graph."""
-        caches.ahead = Ahead(_arrays(like), self._built(like, caches))
+        use the arrays of `like`."""
+        caches.prepared = Prepared(_arrays(like), self._built(like, caches))
 
     def _built(self, plan: Plan, caches: Caches) -> list[mx.array]:
         return list(self._graph(_values(plan), caches.arrays()))
@@ -82,13 +83,15 @@ def _values(plan: Plan) -> dict[str, Any]:
 
 
 def _arrays(plan: Plan) -> list[mx.array]:
-    return list(dict(tree_flatten(_values(plan))).values())
+    named = cast("list[tuple[str, mx.array]]", tree_flatten(_values(plan)))
+    return [array for _, array in named]
 
 
 def _caches_of(given: Iterator[mx.array], like: Caches) -> Caches:
     """Caches of the given arrays, in the order of `Caches.arrays`."""
     view = object.__new__(Caches)
     view.__dict__.update(like.__dict__)
+    view.release()
     view.window = [next(given) for _ in like.window]
     for name in ("rows", "keys", "pairs"):
         setattr(view, name, {key: next(given) for key in getattr(like, name)})

@@ -21,13 +21,12 @@ class Caches:
 
     `window` by layer, then the drafter's rings by stage; `rows`, `keys` and `pairs` by KV source layer. A page holds
     the rows of PAGE_TOKENS tokens in every source. The ring and the pair behind the slots', and page 0, are nobody's:
-    rows that a commit does not keep go there. `ahead` is what was built on these arrays for the next round: whoever
-    writes to them lets go of it first, as an array that something else holds is copied by a write.
+    rows that a commit does not keep go there. `prepared` is what was built on these arrays for the next round.
     """
 
     def __init__(self, config: ModelConfig, slots: int, pages: int = 1, stages: int = 0):
         self.config, self.slots, self.stages, self.pages = config, slots, stages, 0
-        self.ahead: object = None
+        self.prepared: object = None
         c = config
         ring = ((slots + 1) * c.sliding_window, RowKind.WINDOW.row_bytes(c.head_dim))
         self.window = [mx.zeros(ring, mx.uint8) for _ in range(c.num_hidden_layers + stages)]
@@ -42,7 +41,7 @@ class Caches:
         more = pages - self.pages
         if more <= 0:
             return
-        self.ahead = None
+        self.release()
         for source, ratio in self.sources.items():
             for pool in (self.rows, self.keys):
                 old = pool[source]
@@ -65,13 +64,20 @@ class Caches:
         rows = PAGE_TOKENS // self.sources[source]
         return page * rows, rows
 
+    def release(self) -> None:
+        """Lets go of what was built on these arrays. Whoever writes to them calls this first: the write would not be
+        seen there, and would copy an array that is held there."""
+        self.prepared = None
+
     def copy_page(self, old: int, new: int) -> None:
         """Copies a page's rows and keys, for a holder that is about to write."""
-        self.ahead = None
+        self.release()
         for source in self.sources:
             (start, rows), (target, _) = self.page_rows(source, old), self.page_rows(source, new)
             for pool in (self.rows, self.keys):
-                pool[source][target : target + rows] = pool[source][start : start + rows]
+                page = pool[source][mx.arange(start, start + rows)]
+                mx.eval(page)  # a copy by now, where a slice would hold the pool that is written to
+                pool[source][target : target + rows] = page
 
     def arrays(self) -> list[mx.array]:
         """Every cache array, for evaluation."""

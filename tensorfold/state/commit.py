@@ -81,5 +81,5 @@ class Commit:
             self._write(self.caches.pairs, source, places, own[self._first + mx.maximum(kept, 1) - 1])
 
     def _write(self, pool: Any, key: int, places: mx.array, rows: mx.array) -> None:
-        self.caches.ahead = None
+        self.caches.release()
         pool[key] = self.backend.commit(pool[key], places, rows)

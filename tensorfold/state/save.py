@@ -211,6 +211,7 @@ def _fill(caches: Caches, arrays: dict[str, np.ndarray], n: int, pages: list[int
     for _ in range(page_count(n)):
         engine.lanes.need_page()
         pages.append(engine.lanes.pages.take())
+    caches.release()
     for source, ratio in caches.sources.items():
         row, per_page = np.arange(n // ratio), PAGE_TOKENS // ratio
         if len(row):

@@ -52,7 +52,8 @@ def take(caches: Caches, pages: Pages, slot: int, held: Sequence[int], ids: Sequ
 
 def put(caches: Caches, pages: Pages, slot: int, snapshot: Snapshot) -> list[int]:
     """Writes a snapshot into `slot` and returns the slot's pages; the last one is a copy unless it is full."""
-    width, caches.ahead = caches.config.sliding_window, None
+    caches.release()
+    width = caches.config.sliding_window
     for layer, rows in enumerate(snapshot.window):
         caches.window[layer][slot * width : (slot + 1) * width] = rows
     for source, pair in snapshot.pairs.items():

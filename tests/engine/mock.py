@@ -24,6 +24,7 @@ from tensorfold.engine.params import SamplingParams
 from tensorfold.engine.slot import Slot
 from tensorfold.network.compressor import NewRows
 from tensorfold.network.dspark import Proposals
+from tensorfold.network.engram import Gather
 from tensorfold.network.forward import Forward
 from tensorfold.state.caches import PAGE_TOKENS, Caches
 from tensorfold.state.save import readable
@@ -111,6 +112,10 @@ class MockNetwork:
         window = encode(ids, position, caches.window[0].shape[1])
         seen, where = decode(self.backend.gather(Columns(caches.window[3], window, plan.window, RowKind.WINDOW)))
         total = mx.sum(mx.where(plan.window >= 0, term(seen, where), 0), 1)
+        pools = [pool[source][0, 0] for pool in (caches.rows, caches.keys) for source in caches.sources]
+        total = total + 0 * mx.stack(pools).sum().astype(mx.int32)  # a graph of a round holds every pool
+        for codes, scales in plan.engram:
+            total = total + codes.astype(mx.int32).sum((1, 2)) + scales.astype(mx.int32).sum((1, 2))
         sources = {}
         for source, ratio in caches.sources.items():
             part, pairs = plan.compressed[ratio], None
@@ -179,11 +184,12 @@ def make(
     prefix_bytes: int = 0,
     chunk: int = 24,
     context: int = 2000,
+    engram: Gather = lambda runs: [],
     **network,
 ) -> Engine:
     """An engine over the mock, drafts fixed to what each slot asks."""
     caches = Caches(CONFIG, slots, 1, STAGES)
-    lanes = Lanes(MockNetwork(**network), drafter or MockDrafter(), caches, lambda runs: [], chunk, True)
+    lanes = Lanes(MockNetwork(**network), drafter or MockDrafter(), caches, engram, chunk, True)
     return Engine(lanes, Bytes(), context, prefix_bytes, 48)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tensorfold import kernels
+from tensorfold.kernels.attend import trials
 from tensorfold.kernels.inputs import Draw, extremes_bf16
 from tensorfold.kernels.kernel import as_mlx, as_numpy
 from tensorfold.kernels.rope import turns
@@ -101,3 +102,10 @@ def test_few_rows_attend_in_more_threadgroups(backend: str) -> None:
         launch = kernel.launch(arrays, kernel.geometry(backend, arrays))
         groups[rows] = launch.grid[0] // launch.threadgroup[0]
     assert groups == {"cuda": {1: 64, 16: 16}, "metal": {1: 128, 16: 16}, "host": {1: 8, 16: 8}}[backend]
+
+
+@pytest.mark.parametrize("width", [32, 192, 320, 1024])
+def test_heads_of_other_widths_are_refused(width: int) -> None:
+    case = trials.case("odd", 2, width, (1, 16, 16), 1)
+    with pytest.raises(ValueError, match=f"heads of {width} elements"):
+        kernels.get("attend").launch(case.arrays)

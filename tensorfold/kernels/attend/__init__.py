@@ -18,6 +18,8 @@ from tensorfold.kernels.attend import reference as ref
 from tensorfold.kernels.exact import f32
 from tensorfold.kernels.kernel import Bound, Geometry, Kernel, Launch
 
+WIDTHS = (64, 128, 256, 512)  # of a head: SIMD groups share them evenly, and 32 KiB hold what meets of them
+
 
 def plan(arrays: Sequence[Any], geometry: Geometry) -> Launch:
     """q bfloat16 [R, H, D], table float32 [R, RD / 2, 2], window rows [N and M, D + D / 32] and compressed rows
@@ -28,10 +30,10 @@ def plan(arrays: Sequence[Any], geometry: Geometry) -> Launch:
     """
     q, table, window, window_new, window_places, packed, packed_new, packed_places, sink, scale, sizes = arrays
     rows, heads, d = q.shape
+    if d not in WIDTHS:
+        raise ValueError(f"attend: heads of {d} elements, expected {', '.join(map(str, WIDTHS))}")
     near, far = d + d // 32, d // 2 + d // 16
-    fits = (
-        window.shape[1] == window_new.shape[1] == near and packed.shape[1] == packed_new.shape[1] == far and d % 64 == 0
-    )
+    fits = window.shape[1] == window_new.shape[1] == near and packed.shape[1] == packed_new.shape[1] == far
     turned = 2 * table.shape[1]
     angles = tuple(table.shape) == (rows, turned // 2, 2) and turned <= d
     lists = window_places.shape[0] == packed_places.shape[0] == rows and tuple(sink.shape) == (heads,)

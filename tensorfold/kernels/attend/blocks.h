@@ -61,13 +61,13 @@ P_FN void attend_add(const P_THREAD uint* code, const P_THREAD uint* scale, cons
     }
   }
 }
-// `count` columns of one kind, a multiple of N; where registers allow it, the next N are on their way while N are added.
+// `count` columns of one kind, a multiple of N; the next N are on their way while N are added, but for single ones.
 template <int HG, int D, int E, int SPAN, int N, bool NEAR, bool WIDE>
 P_FN void attend_columns(
     const P_DEV uchar* cache, const P_DEV uchar* fresh, int held, const P_TG int* place, const P_TG float* p, uint count,
     uint first, P_THREAD float* sum) {
   constexpr int BYTES = NEAR ? E : E / 2, WORDS = N * (BYTES < 4 ? 1 : BYTES / 4);
-  constexpr bool AHEAD = N > 1 && HG * E <= 16;
+  constexpr bool AHEAD = N > 1;
   uint code[WORDS], scale[N], later[WORDS], later_scale[N];
   #pragma unroll 1
   for (uint c = 0u; c < count + (AHEAD ? uint(N) : 0u); c += uint(N)) {
