@@ -1,4 +1,4 @@
-"""mlx-lm's decoder layer of `deepseek_v41` on random weights, called eagerly, its building timed too. Knows none of our layers.
+"""mlx-lm's decoder layer of `deepseek_v41` on random weights, called eagerly, built on the clock. Knows none of ours.
 
 Weights have the checkpoint's shapes and types and go through mlx-lm's own `sanitize`: FP8 becomes mxfp8, FP4 mxfp4.
 Routed experts are drawn packed, as a stack of them is more than MLX quantises at once. Caches are as after a prompt.
