@@ -14,11 +14,12 @@ _FIRST_GUESS = 0.6  # acceptance of an untried draft: high enough that drafting 
 _PROBE_EVERY = 48
 _KEPT = 24
 _BUILDING = 2  # first rounds of a kind, which compile kernels or are the first to build a graph
+_ENOUGH = 4  # rounds of a kind, so that one of them was not held up
 
 
 class RoundCosts:
-    """Seconds of a round as base + rows * row + draft pass, fitted to the quick ones among the last rounds of each
-    kind.
+    """Seconds of a round as base + rows * row + draft pass, fitted to the quickest of the last rounds of each kind that
+    there were enough of.
 
     Rounds with a prompt chunk do not count. A slow round says something about the machine, not about drafting.
     """
@@ -36,9 +37,10 @@ class RoundCosts:
             return
         self._seen.setdefault((rows, drafted), deque(maxlen=_KEPT)).append(seconds)
         self._count += 1
-        if self._count % 8 == 0:
-            kinds = np.array([(1.0, rows, drafted) for rows, drafted in self._seen])
-            self._fit = _fit_costs(kinds, np.array([np.quantile(times, 0.25) for times in self._seen.values()]))
+        known = {kind: times for kind, times in self._seen.items() if len(times) >= _ENOUGH}
+        if self._count % 8 == 0 and known:
+            kinds = np.array([(1.0, rows, drafted) for rows, drafted in known])
+            self._fit = _fit_costs(kinds, np.array([min(times) for times in known.values()]))
 
     def seconds(self, rows: int, drafted: bool) -> float:
         """Expected seconds of a round."""
