@@ -40,15 +40,15 @@ def same(made: Sequence[mx.array], apart: Sequence[mx.array]) -> bool:
 
 @needs_clang
 @pytest.mark.parametrize("rows, k, inner, shared", [(1, 6, 128, 128), (5, 3, 96, 192), (2, 2, 64, 64)])
-def test_swiglu_planes(rows: int, k: int, inner: int, shared: int) -> None:
+def test_swiglu_round(rows: int, k: int, inner: int, shared: int) -> None:
     draw = Draw(inner)
     gate, up = (as_mlx(draw.bf16(rows, k, inner, scale=5.0)) for _ in range(2))
     shared_gate, shared_up = (as_mlx(draw.any_bf16(rows, shared)) for _ in range(2))
     weights = mx.array(draw.uniform(0.0, 1.5, rows, k))
-    made = kernels.get("swiglu_planes")(gate, up, weights, shared_gate, shared_up, LIMIT, backend="host")
+    made = kernels.get("swiglu_round")(gate, up, weights, shared_gate, shared_up, LIMIT, backend="host")
     routed = run("swiglu_weighted", gate, up, weights, LIMIT)
     plain = run("swiglu_weighted", shared_gate, shared_up, LIMIT, LIMIT, weighted=False)
-    assert same(made, [run("act_quant_fp8_planes", routed), run("act_quant_fp8_planes", plain)])
+    assert same(made, [run("act_quant_fp8_round", routed), run("act_quant_fp8_round", plain)])
 
 
 @needs_clang
@@ -75,7 +75,7 @@ def test_norm_rope_pack(kind: str, heads: int, d: int, norm: bool) -> None:
     assert same([made], [run(PACKS[kind], turned(apart, table))])
 
 
-@pytest.mark.parametrize("name", ["swiglu_planes", "attn_norms", "norm_rope_pack"])
+@pytest.mark.parametrize("name", ["swiglu_round", "attn_norms", "norm_rope_pack"])
 def test_misfits_are_refused(name: str) -> None:
     kernel = kernels.get(name)
     case = kernel.cases()[-1]

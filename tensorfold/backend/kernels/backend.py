@@ -213,7 +213,7 @@ class KernelBackend(Composed):
         (w1, w3), (w2,) = shared_in.parts, shared_out.parts
         wide = {"width": e.width, "shared_width": shared_in.width}
         gate, up, *shared = self._run("moe_up", x, ids, e.shard, e.up, e.origin, *w1, *w3, n=inner, **wide)
-        hidden, shared_hidden = self._run("swiglu_planes", gate, up, weights, *shared, self._limit)
+        hidden, shared_hidden = self._run("swiglu_round", gate, up, weights, *shared, self._limit)
         wide["shared_width"] = shared_out.width
         last = self._run("moe_down", hidden, ids, e.shard, e.down, e.origin, *w2, shared_hidden, n=outer, **wide)
         return Apart(*last)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from tensorfold.kernels.act_quant_fp8 import as_planes
+from tensorfold.kernels.exact import store_bf16
 from tensorfold.kernels.experts import cases, orders
 from tensorfold.kernels.inputs import Draw
 from tensorfold.kernels.kernel import Array, Case
@@ -19,11 +20,14 @@ _KEPT = ("rows", "codes at 4", "order")
 def _beside(case: Case, paired: bool, width: int) -> Case:
     """The case with a shared expert of random codes, `width` rows (up) or columns (down) of its matrices."""
     x, *routed = case.arrays
-    x = orders.planes_of(x) if x.dtype == np.uint16 else x
+    if x.dtype == np.uint16 and not paired:
+        x = orders.planes_of(x)
+    elif x.dtype != np.uint16 and paired:
+        x = store_bf16(np.moveaxis(x, -3, -2).reshape(*x.shape[:-3], -1))
     n, rows, draw = case.options["n"], len(x), Draw(width + case.options["n"])
     shared: list[Array]
     if paired:
-        shared = [*trials.matrix(draw, n, width), trials.activations(draw, rows, width, False)]
+        shared = [*trials.matrix(draw, n, width), trials.activations(draw, rows, width, True)]
     else:
         k = x.shape[-2] * 16
         shared = [*trials.matrix(draw, width, k), *trials.matrix(draw, width, k)]
@@ -43,12 +47,11 @@ def _special(case: Case) -> Case:
 def _shared_order(name: str, paired: bool, k: int, n: int, whole_blocks: bool) -> Case:
     """Random experts beside a shared expert whose orders show."""
     rows, draw = 5, Draw(k + n)
-    base = cases.make(name, paired, 64 if paired else k, n, 2, rows, 3, planes=True)
+    base = cases.make(name, paired, 64 if paired else k, n, 2, rows, 3, planes=not paired)
     x, arrays = trials.cancelling(draw, rows, k, (n,) if paired else (n, n), whole_blocks)
-    planes = as_planes(x)
     if paired:
-        return replace(base, arrays=(*base.arrays, *arrays, planes))
-    return replace(base, arrays=(planes, *base.arrays[1:], *arrays))
+        return replace(base, arrays=(*base.arrays, *arrays, store_bf16(x)))
+    return replace(base, arrays=(as_planes(x), *base.arrays[1:], *arrays))
 
 
 def _cases(paired: bool, found: list[Case], widths: dict[str, int]) -> list[Case]:

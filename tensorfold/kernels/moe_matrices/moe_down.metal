@@ -7,14 +7,14 @@
 
 template <int K, int N, int PICKS, int LK, int W, int WN, int TN, int PF, int RG, int J, int R, int LK8, int SW8, int WN8, int TN8, int PF8, int DB8, int W8>
 [[kernel]] void moe_down(
-    const device float* x,            // [R, PICKS, 4, K / 16, 4], exact
+    const device bfloat16_t* x,       // [R, PICKS, K], exact
     const device int* ids,            // [R, PICKS]
     const device uchar* shard,        // bytes
     const device ulong* place,        // [E, 1, 2]: (codes, scales) of w2, bytes from the start of the file
     const constant ulong* origin,     // [1]: where in the file the shard's first byte lies
     const device uchar* w2,           // [N, J]
     const device uchar* s2,           // [ceil(N / 32), J / 32]
-    const device float* shared_x,     // [R, 4, J / 16, 4], exact
+    const device bfloat16_t* shared_x,  // [R, J], exact
     device bfloat16_t* y,             // [R, PICKS, N]
     device bfloat16_t* shared_y,      // [R, N]
     uint3 threadgroup_position_in_grid [[threadgroup_position_in_grid]],

@@ -5,7 +5,7 @@ Everything is a composition of `experts` and `matvec`: which bits come out is st
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -13,7 +13,7 @@ import numpy as np
 
 from tensorfold.kernels.experts import orders
 from tensorfold.kernels.kernel import Array, Geometry, Launch, TemplateValue, dtype_of
-from tensorfold.kernels.matvec import fp8, layout, table
+from tensorfold.kernels.matvec import fp8, layout
 
 ROUTED = 5  # inputs of the routed part: x, ids, shard, place, origin
 _TEMPLATE = ("K", "N", "PICKS", "LK", "W", "WN", "TN", "PF", "RG", "J")
@@ -29,9 +29,10 @@ def _geometries(simds: int, experts: Geometry, *shared: tuple[int, ...]) -> tupl
 
 _E = orders.GEOMETRIES
 _ODD = _geometries(2, _E[3], (16, 2, 1, 1))
-# the routed part as its table asks; of the shared part, which is the smaller, a plain geometry and one for many rows
-UP = (*_geometries(4, _E[0], (16, 4, 1, 0), (16, 8, 1, 0)), *_ODD)
-DOWN = (*_geometries(4, _E[0], (16, 4, 1, 0), (16, 8, 1, 0)), *_geometries(8, _E[1], (16, 2, 1, 0)), *_ODD)
+# the routed part as its table asks; the shared part, which is far smaller, with two rows a lane: with more, it takes so
+# many registers that fewer threads of the routed part run beside each other
+UP = (*_geometries(4, _E[0], (16, 2, 1, 0)), *_ODD)
+DOWN = (*_geometries(4, _E[0], (16, 2, 1, 0)), *_geometries(8, _E[1], (16, 2, 1, 0)), *_ODD)
 
 
 def shared_up(arrays: Sequence[Any]) -> tuple[Any, ...]:
@@ -49,8 +50,11 @@ def _joined(
     shared_width: int,
 ) -> tuple[dict[str, TemplateValue], tuple[int, int, int], int, tuple[int, int], int]:  # fmt: skip
     """(template, grid, threads, (R, picks), rows of a shared matrix); ValueError where shapes do not fit."""
-    if dtype_of(arrays[0]) != mx.float32 or dtype_of(shared[-1]) != mx.float32:
-        raise ValueError(f"{name}: x is {dtype_of(arrays[0])}, expected float32 planes of act_quant_fp8_planes")
+    kind, of = (
+        (mx.bfloat16, "rows of act_quant_fp8_round") if paired else (mx.float32, "planes of act_quant_fp8_planes")
+    )
+    if dtype_of(arrays[0]) != kind or dtype_of(shared[-1]) != kind:
+        raise ValueError(f"{name}: x is {dtype_of(arrays[0])} and {dtype_of(shared[-1])}, expected {kind} {of}")
     weights, rows, k8, groups = fp8.checked(name, shared, shared_width)
     counts = [w.shape[0] for w in weights]
     if groups > 1 or len(set(counts)) > 1 or (paired and counts[0] != n):
@@ -89,8 +93,9 @@ def plan_up(arrays: Sequence[Any], geometry: Geometry, n: int, width: int = 16, 
 
 
 def plan_down(arrays: Sequence[Any], geometry: Geometry, n: int, width: int = 16, shared_width: int = 16) -> Launch:
-    """x float32 planes [R, picks, 4, K / 16, 4], ids int32 [R, picks], shard, place uint64 [E, 1, 2], origin uint64 [1]
-    and the shared expert's w2 uint8 [n, J], s2 uint8 [ceil(n / 32), J / 32] and its x planes [R, 4, J / 16, 4]
+    """x bfloat16 [R, picks, K], ids int32 [R, picks], shard, place uint64 [E, 1, 2], origin uint64 [1]
+    and the shared expert's w2 uint8 [n, J], s2 uint8 [ceil(n / 32), J / 32] and its x bfloat16 [R, J], both of exact
+    FP8 values: w2 has few rows a lane, so that what x takes to load counts.
     -> y bfloat16 [R, picks, n] and shared y bfloat16 [R, n]. Widths as in `plan_up`."""
     template, grid, threads, (rows, picks), _ = _joined(
         "moe_down", arrays, shared_down(arrays), geometry, True, n, width, shared_width
@@ -98,23 +103,20 @@ def plan_down(arrays: Sequence[Any], geometry: Geometry, n: int, width: int = 16
     return Launch(template, grid, (threads, 1, 1), ((rows, picks, n), (rows, n)), (mx.bfloat16,) * 2)
 
 
-def _chosen(have: Sequence[Geometry], experts: Mapping[str, int], shared: Mapping[str, int]) -> int:
-    """The geometry made of these two; where there is none, the first with the routed part's, or the first of all."""
+def _chosen(have: Sequence[Geometry], experts: Geometry) -> int:
+    """The geometry with this routed part, or the first."""
     fits = [i for i, g in enumerate(have) if all(g[key] == experts[key] for key in ("TN", "PF", "RG"))]
-    same = [i for i in fits if all(have[i][f"{key}8"] == shared[key] for key in ("LK", "TN", "PF", "DB"))]
-    return (same or fits or [0])[0]
+    return (fits or [0])[0]
 
 
 def choose_up(backend: str, arrays: Sequence[Any], **options: Any) -> int:
-    """What the tables of both parts say."""
-    experts = orders.GEOMETRIES[orders.choose_up(backend, arrays)]
-    return _chosen(UP, experts, table.GEOMETRIES[table.choose_fp8(backend, shared_up(arrays))])
+    """What the table of the routed part says."""
+    return _chosen(UP, orders.GEOMETRIES[orders.choose_up(backend, arrays)])
 
 
 def choose_down(backend: str, arrays: Sequence[Any], **options: Any) -> int:
-    """What the tables of both parts say."""
-    experts = orders.GEOMETRIES[orders.choose_down(backend, arrays)]
-    return _chosen(DOWN, experts, table.GEOMETRIES[table.choose_fp8(backend, shared_down(arrays))])
+    """What the table of the routed part says."""
+    return _chosen(DOWN, orders.GEOMETRIES[orders.choose_down(backend, arrays)])
 
 
 def reference_up(*arrays: Array, n: int, **widths: int) -> list[Array]:

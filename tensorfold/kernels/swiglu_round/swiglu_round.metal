@@ -1,20 +1,20 @@
-// The routed experts' SwiGLU times their weights, and the shared expert's, each rounded to bfloat16 and then quantised to
-// FP8 planes: the bits of swiglu_weighted and act_quant_fp8_planes, whose orders these are.
+// The routed experts' SwiGLU times their weights, and the shared expert's, each rounded to bfloat16 and then to FP8 values,
+// which bfloat16 holds exactly: the bits of swiglu_weighted and act_quant_fp8_round, whose orders these are.
 // A thread holds V neighbours of a row. Of a row's threadgroups, P share each of its E routed rows, the last Q its shared row;
 // threads past a row's end only take part in shuffles.
 #include "act_quant_fp8/fp8_block.h"
 #include "swiglu_weighted/swiglu.h"
 
 template <int E, int I, int J, int V, int P, int Q>
-[[kernel]] void swiglu_planes(
+[[kernel]] void swiglu_round(
     const device bfloat16_t* gate,         // [R, E, I]
     const device bfloat16_t* up,           // [R, E, I]
     const device float* weights,           // [R, E]
     const device bfloat16_t* shared_gate,  // [R, J]
     const device bfloat16_t* shared_up,    // [R, J]
     const constant float* limit,           // [1]
-    device float* q,                       // [R, E, 4, I / 16, 4]
-    device float* shared_q,                // [R, 4, J / 16, 4]
+    device bfloat16_t* y,                  // [R, E, I]
+    device bfloat16_t* shared_y,           // [R, J]
     uint3 threadgroup_position_in_grid [[threadgroup_position_in_grid]],
     uint3 threads_per_threadgroup [[threads_per_threadgroup]],
     uint thread_index_in_threadgroup [[thread_index_in_threadgroup]]) {
@@ -33,8 +33,6 @@ template <int E, int I, int J, int V, int P, int Q>
   }
   uint scale = fp8_scale<V>(v);
   if (at >= width) return;
-  P_DEV float* y = (routed ? q : shared_q) + start;
-  for (uint i = 0u; i < uint(V); i++) {
-    p_store(y + (routed ? fp8_plane<I>(at + i) : fp8_plane<J>(at + i)), fp8_value(v[i], scale));
-  }
+  P_DEV bfloat16_t* to = (routed ? y : shared_y) + start + at;
+  for (uint i = 0u; i < uint(V); i++) p_store(to + i, fp8_value(v[i], scale));
 }

@@ -1,6 +1,6 @@
 """SwiGLU of routed and shared experts, quantised for the next matrices in the same launch. Knows no expert.
 
-Source: the model's specification, sections 2 and 6. A composition of `swiglu_weighted` and `act_quant_fp8_planes`.
+Source: the model's specification, sections 2 and 6. A composition of `swiglu_weighted` and `act_quant_fp8_round`.
 """
 
 from __future__ import annotations
@@ -19,25 +19,24 @@ from tensorfold.kernels.kernel import Array, Bound, Case, Control, Geometry, Ker
 
 def plan(arrays: Sequence[Any], geometry: Geometry) -> Launch:
     """gate, up [R, k, I], shared gate and up [R, J] bfloat16, weights [R, k], limit [1] float32
-    -> q [R, k, 4, I / 16, 4] and shared_q [R, 4, J / 16, 4] float32."""
+    -> y [R, k, I] and shared_y [R, J] bfloat16."""
     gate, up, weights, shared_gate, shared_up, _ = arrays
     shape, shared = tuple(gate.shape), tuple(shared_gate.shape)
     fits = len(shape) == 3 and tuple(up.shape) == shape and tuple(weights.shape) == shape[:2]
     if not fits or len(shared) != 2 or tuple(shared_up.shape) != shared or shared[0] != shape[0]:
         raise ValueError(
-            f"swiglu_planes: gate {shape}, up {tuple(up.shape)}, weights {tuple(weights.shape)}, shared gate {shared} "
+            f"swiglu_round: gate {shape}, up {tuple(up.shape)}, weights {tuple(weights.shape)}, shared gate {shared} "
             f"and shared up {tuple(shared_up.shape)} do not fit"
         )
     rows, k, inner, outer = *shape, shared[1]
     if not inner or not outer or inner % 32 or outer % 32:
-        raise ValueError(f"swiglu_planes: widths {inner} and {outer}, expected multiples of 32")
+        raise ValueError(f"swiglu_round: widths {inner} and {outer}, expected multiples of 32")
     v = geometry["V"]
     threads = 32 * min(geometry["G"], -(-max(inner, outer) // v // 32))
     parts, shared_parts = (-(-n // (v * threads)) for n in (inner, outer))
     template = {"E": k, "I": inner, "J": outer, "V": v, "P": parts, "Q": shared_parts}
-    shapes = ((rows, k, 4, inner // 16, 4), (rows, 4, outer // 16, 4))
     grid = ((k * parts + shared_parts) * threads, rows, 1)
-    return Launch(template, grid, (threads, 1, 1), shapes, (mx.float32, mx.float32))
+    return Launch(template, grid, (threads, 1, 1), ((rows, k, inner), (rows, outer)), (mx.bfloat16, mx.bfloat16))
 
 
 def _both(quantised: Callable[[Array], list[Array]], arrays: Sequence[Array]) -> list[Array]:
@@ -49,12 +48,12 @@ def _both(quantised: Callable[[Array], list[Array]], arrays: Sequence[Array]) ->
 
 def reference(*arrays: Array) -> list[Array]:
     """The quantiser's truth of the bfloat16 values that swiglu_weighted states."""
-    return _both(act_quant_fp8.reference_planes, arrays)
+    return _both(act_quant_fp8.reference_round, arrays)
 
 
 def stated(*arrays: Array) -> list[Array]:
-    """swiglu_weighted, then act_quant_fp8_planes."""
-    return _both(act_quant_fp8.stated_planes, arrays)
+    """swiglu_weighted, then act_quant_fp8_round."""
+    return _both(act_quant_fp8.stated_round, arrays)
 
 
 def _near_ties(rows: int, k: int, inner: int) -> tuple[Array, ...]:
@@ -101,16 +100,16 @@ def cases() -> list[Case]:
 
 KERNELS = (
     Kernel(
-        name="swiglu_planes",
-        path=Path(__file__).with_name("swiglu_planes.metal"),
+        name="swiglu_round",
+        path=Path(__file__).with_name("swiglu_round.metal"),
         inputs=("gate", "up", "weights", "shared_gate", "shared_up", "limit"),
-        outputs=("q", "shared_q"),
+        outputs=("y", "shared_y"),
         geometries=({"V": 4, "G": 18}, {"V": 4, "G": 8}, {"V": 1, "G": 1}, {"V": 8, "G": 2}, {"V": 2, "G": 4}),
         plan=plan,
         reference=reference,
         stated=stated,
         bound=Bound(
-            "a code times its scale is exact in float32; the bfloat16 value before it is what swiglu_weighted states "
+            "a code times its scale is exact in bfloat16; the bfloat16 value before it is what swiglu_weighted states "
             "and its own contract bounds",
             ulps=0.0,
         ),
@@ -128,7 +127,12 @@ KERNELS = (
                 "p_load(weights[routed ? pair : row * uint(E)])",
             ),
             Control("shared rows of the first row", ": ulong(row) * uint(J);", ": ulong(0u);", backends=("host",)),
-            Control("planes of the other width", "fp8_plane<J>", "fp8_plane<I>", backends=("host",)),
+            Control(
+                "outputs of the first row",
+                "(routed ? y : shared_y) + start + at",
+                "(routed ? y : shared_y) + at",
+                backends=("host",),
+            ),
             Control("threads past the end kept", "if (at >= width) return;", "", backends=("host",)),
         ),
         cases=cases,
