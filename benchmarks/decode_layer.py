@@ -39,6 +39,7 @@ from tensorfold.network.plan import Plan, Planner, Window
 from tensorfold.state.caches import PAGE_TOKENS, Caches
 
 MOST = 6  # rows of a slot
+TURNS = 20  # of a layer in a graph, so that starting and ending one weigh little
 
 
 class LayerBench:
@@ -258,7 +259,7 @@ def main() -> int:
     parser.add_argument("--rows", type=numbers, default=[1, 2, 4, 6, 8, 16], help="rows of a launch")
     parser.add_argument("--layers", type=numbers, default=None, help="layers to measure; default: one of each role")
     parser.add_argument("--context", type=int, default=4096, help="tokens before the rows, in every slot")
-    parser.add_argument("--turns", type=int, default=20, help="how often the layer follows itself in a graph")
+    parser.add_argument("--turns", type=int, default=TURNS, help="how often the layer follows itself in a graph")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results", help="folder of table and plot")
     peer_argument(parser)
     args = parser.parse_args()

@@ -22,7 +22,7 @@ import mlx.core as mx
 import numpy as np
 
 from benchmarks.common import ROOT, TINY, numbers, platform_facts
-from benchmarks.decode_layer import HEAD, LayerBench, find_peer, peer_argument, time_peer, write
+from benchmarks.decode_layer import HEAD, TURNS, LayerBench, find_peer, peer_argument, time_peer, write
 from benchmarks.kernels import Bench, pick_backend, seconds
 from benchmarks.make_full_size import published_config
 from tensorfold.backend.kernels.check import kind_of, one_of_each_role
@@ -95,7 +95,7 @@ def main() -> int:
     config = ModelConfig.from_folder(TINY) if args.quick else ModelConfig.from_flat(published_config())
     copy = Bench(backend, args.quick).copy()
     print(f"{backend}; a copy runs at {copy / 1e12:.2f} TB/s\n\n{HEAD}", flush=True)
-    bench = LayerBench(config, backend, 64 if args.quick else args.context, 2 if args.quick else 20)
+    bench = LayerBench(config, backend, 64 if args.quick else args.context, 2 if args.quick else TURNS)
     widths = sorted({1, 6, *args.rows})
     layers, measured = forward_seconds(bench, widths, copy, repeats)
     title = f"Decode layers, {backend}{', smoke run' * args.quick}; a copy runs at {copy / 1e12:.2f} TB/s"

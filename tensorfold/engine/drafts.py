@@ -37,10 +37,11 @@ class RoundCosts:
             return
         self._seen.setdefault((rows, drafted), deque(maxlen=_KEPT)).append(seconds)
         self._count += 1
-        known = {kind: times for kind, times in self._seen.items() if len(times) >= _ENOUGH}
-        if self._count % 8 == 0 and known:
-            kinds = np.array([(1.0, rows, drafted) for rows, drafted in known])
-            self._fit = _fit_costs(kinds, np.array([min(times) for times in known.values()]))
+        if self._count % 8 == 0:
+            known = {kind: min(times) for kind, times in self._seen.items() if len(times) >= _ENOUGH}
+            if known:
+                kinds = np.array([(1.0, rows, drafted) for rows, drafted in known])
+                self._fit = _fit_costs(kinds, np.array(list(known.values())))
 
     def seconds(self, rows: int, drafted: bool) -> float:
         """Expected seconds of a round."""

@@ -7,7 +7,7 @@ built while the last one runs, and its plan's values filled in when they are kno
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import mlx.core as mx
@@ -70,7 +70,7 @@ class Replay:
     def _run(self, values: dict[str, Any], caches: list[mx.array]) -> list[mx.array]:
         compressed = {ratio: Compressed(**part) for ratio, part in values["compressed"].items()}
         plan = Plan(**{**values, "segments": (), "compressed": compressed})
-        new = self.network(plan, _caches_of(iter(caches), self._like))
+        new = self.network(plan, self._like.holding(caches))
         beside = [a for a in (new.logits, new.taps) if a is not None]
         rows = [a for n in new.sources.values() for a in (n.rows, n.keys, n.pairs) if a is not None]
         return [*beside, *new.window, *rows]
@@ -85,14 +85,3 @@ def _values(plan: Plan) -> dict[str, Any]:
 def _arrays(plan: Plan) -> list[mx.array]:
     named = cast("list[tuple[str, mx.array]]", tree_flatten(_values(plan)))
     return [array for _, array in named]
-
-
-def _caches_of(given: Iterator[mx.array], like: Caches) -> Caches:
-    """Caches of the given arrays, in the order of `Caches.arrays`."""
-    view = object.__new__(Caches)
-    view.__dict__.update(like.__dict__)
-    view.release()
-    view.window = [next(given) for _ in like.window]
-    for name in ("rows", "keys", "pairs"):
-        setattr(view, name, {key: next(given) for key in getattr(like, name)})
-    return view

@@ -127,10 +127,5 @@ class Session:
         twin = object.__new__(Session)
         twin.runner, twin.call = self.runner, call or self.call
         twin.slots = [SimpleNamespace(**vars(s)) for s in self.slots]
-        twin.caches = object.__new__(Caches)
-        twin.caches.__dict__.update(self.caches.__dict__)
-        twin.caches.release()
-        twin.caches.window = [mx.array(a) for a in self.caches.window]
-        for name in ("rows", "keys", "pairs"):
-            setattr(twin.caches, name, {k: mx.array(a) for k, a in getattr(self.caches, name).items()})
+        twin.caches = self.caches.holding(map(mx.array, self.caches.arrays()))
         return twin

@@ -6,6 +6,9 @@ A forward only reads; `commit` writes the kept rows once a round, one array per 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from copy import copy
+
 import mlx.core as mx
 
 from tensorfold.backend.layout import RowKind
@@ -82,6 +85,14 @@ class Caches:
     def arrays(self) -> list[mx.array]:
         """Every cache array, for evaluation."""
         return [*self.window, *self.rows.values(), *self.keys.values(), *self.pairs.values()]
+
+    def holding(self, arrays: Iterable[mx.array]) -> Caches:
+        """Caches of the same places on other arrays, in the order of `arrays`."""
+        twin, given = copy(self), iter(arrays)
+        twin.release()
+        twin.window = [next(given) for _ in self.window]
+        twin.rows, twin.keys, twin.pairs = ({k: next(given) for k in d} for d in (self.rows, self.keys, self.pairs))
+        return twin
 
     @property
     def nbytes(self) -> int:

@@ -79,6 +79,7 @@ def test_the_routed_part_is_computed_as_it_is_alone(name: str, backend: str) -> 
         geometry = kernel.geometry(backend, arrays, n=n)
         own = routed.geometry(backend, arrays[: plans.ROUTED], n=n)
         assert all(geometry[key] == own[key] for key in ("TN", "PF", "RG"))
+        assert geometry["TN8"] == 2  # more takes registers from the routed part
         assert kernel.plan(arrays, geometry, n=n).threadgroup[0] == 32 * own["WN"]
 
 

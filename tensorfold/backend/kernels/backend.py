@@ -222,7 +222,7 @@ class KernelBackend(Composed):
     def experts(self, x: mx.array, ids: mx.array, weights: mx.array, experts: Gathered) -> mx.array:
         e, (inner, outer) = experts, experts.sizes
         gate, up = self._run("experts_up", x, ids, e.shard, e.up, e.origin, n=inner, width=e.width)
-        hidden = self._one("act_quant_fp8_planes", self._one("swiglu_weighted", gate, up, weights, self._limit))
+        hidden = self._one("act_quant_fp8_round", self._one("swiglu_weighted", gate, up, weights, self._limit))
         return self._one("experts_down", hidden, ids, e.shard, e.down, e.origin, n=outer, width=e.width)
 
     @row_wise("gate", "up")

@@ -20,10 +20,7 @@ _KEPT = ("rows", "codes at 4", "order")
 def _beside(case: Case, paired: bool, width: int) -> Case:
     """The case with a shared expert of random codes, `width` rows (up) or columns (down) of its matrices."""
     x, *routed = case.arrays
-    if x.dtype == np.uint16 and not paired:
-        x = orders.planes_of(x)
-    elif x.dtype != np.uint16 and paired:
-        x = store_bf16(np.moveaxis(x, -3, -2).reshape(*x.shape[:-3], -1))
+    x = x if paired else orders.planes_of(x)
     n, rows, draw = case.options["n"], len(x), Draw(width + case.options["n"])
     shared: list[Array]
     if paired:

@@ -18,21 +18,19 @@ from tensorfold.kernels.matvec import fp8, layout
 ROUTED = 5  # inputs of the routed part: x, ids, shard, place, origin
 _TEMPLATE = ("K", "N", "PICKS", "LK", "W", "WN", "TN", "PF", "RG", "J")
 _SHARED = ("R", "LK8", "SW8", "WN8", "TN8", "PF8", "DB8", "W8")
+_OF_EXPERTS = ("TN", "PF", "RG")  # of a geometry of the gathered experts, beside its SIMD groups
 
 
-def _geometries(simds: int, experts: Geometry, *shared: tuple[int, ...]) -> tuple[Geometry, ...]:
-    """Geometries of `simds` SIMD groups: one of the routed part with each (LK, TN, PF, DB) of the shared."""
-    names = ("LK8", "TN8", "PF8", "DB8")
-    routed = {name: experts[name] for name in ("TN", "PF", "RG")}
-    return tuple({"G": simds, **routed, **dict(zip(names, s))} for s in shared)
+def _geometry(experts: Geometry, ahead: int = 0) -> Geometry:
+    """The routed part as it is alone, the shared part with two rows a lane; `ahead`: whether it loads the next ones."""
+    return {"G": experts["WN"], **{n: experts[n] for n in _OF_EXPERTS}, "LK8": 16, "TN8": 2, "PF8": 1, "DB8": ahead}
 
 
-_E = orders.GEOMETRIES
-_ODD = _geometries(2, _E[3], (16, 2, 1, 1))
-# the routed part as its table asks; the shared part, which is far smaller, with two rows a lane: with more, it takes so
-# many registers that fewer threads of the routed part run beside each other
-UP = (*_geometries(4, _E[0], (16, 2, 1, 0)), *_ODD)
-DOWN = (*_geometries(4, _E[0], (16, 2, 1, 0)), *_geometries(8, _E[1], (16, 2, 1, 0)), *_ODD)
+# the shared part is far smaller, and with more rows a lane it takes so many registers that fewer threads of the routed
+# part run beside each other
+_EVERY, _FEW, _ODD = (_geometry(orders.GEOMETRIES[i], ahead) for i, ahead in ((0, 0), (1, 0), (3, 1)))
+UP = (_EVERY, _ODD)
+DOWN = (_EVERY, _FEW, _ODD)
 
 
 def shared_up(arrays: Sequence[Any]) -> tuple[Any, ...]:
@@ -94,9 +92,11 @@ def plan_up(arrays: Sequence[Any], geometry: Geometry, n: int, width: int = 16, 
 
 def plan_down(arrays: Sequence[Any], geometry: Geometry, n: int, width: int = 16, shared_width: int = 16) -> Launch:
     """x bfloat16 [R, picks, K], ids int32 [R, picks], shard, place uint64 [E, 1, 2], origin uint64 [1]
-    and the shared expert's w2 uint8 [n, J], s2 uint8 [ceil(n / 32), J / 32] and its x bfloat16 [R, J], both of exact
-    FP8 values: w2 has few rows a lane, so that what x takes to load counts.
-    -> y bfloat16 [R, picks, n] and shared y bfloat16 [R, n]. Widths as in `plan_up`."""
+    and the shared expert's w2 uint8 [n, J], s2 uint8 [ceil(n / 32), J / 32] and its x bfloat16 [R, J]
+    -> y bfloat16 [R, picks, n] and shared y bfloat16 [R, n]. Widths as in `plan_up`.
+
+    x: exact values of act_quant_fp8_round; w2 has few rows a lane, so that what x takes to load counts.
+    """
     template, grid, threads, (rows, picks), _ = _joined(
         "moe_down", arrays, shared_down(arrays), geometry, True, n, width, shared_width
     )
@@ -105,7 +105,7 @@ def plan_down(arrays: Sequence[Any], geometry: Geometry, n: int, width: int = 16
 
 def _chosen(have: Sequence[Geometry], experts: Geometry) -> int:
     """The geometry with this routed part, or the first."""
-    fits = [i for i, g in enumerate(have) if all(g[key] == experts[key] for key in ("TN", "PF", "RG"))]
+    fits = [i for i, g in enumerate(have) if all(g[key] == experts[key] for key in _OF_EXPERTS)]
     return (fits or [0])[0]
 
 
