@@ -73,31 +73,29 @@ P_FN void attend_dots(
     for (int c = 0; c < NC; c++) scale[c] = later_scale[c];
   }
 }
-// Scores of the 8 NC columns from `first` on; an empty column's is -infinity. All lanes of a SIMD group come here.
-template <int HG, int D, int NC, int SPAN, bool NEAR, bool WIDE>
-P_FN void attend_scores(
-    const P_TG float* query, const P_DEV uchar* cache, const P_DEV uchar* fresh, int held, const P_TG int* place, uint first,
-    uint end, uint lane, float scale, P_TG float* score) {
-  int places[NC];
+// Scores of NC columns a lane, 8 apart, the first SIMD group's lane's at `scores`; `end` of them from there on exist. An empty
+// column's is -infinity. scores[h * stride + column]. All lanes of a SIMD group come here.
+template <int HG, int D, int NC, bool NEAR, bool WIDE>
+P_FN void attend_task(
+    const P_TG float* query, const P_DEV uchar* cache, const P_DEV uchar* fresh, int held, const P_THREAD int* places, uint lane,
+    float scale, P_DEV float* scores, uint stride, uint end) {
   float sum[NC * HG];
   uint any = 0u;
   #pragma unroll
-  for (int c = 0; c < NC; c++) {
-    uint column = first + uint(8 * c) + (lane & 7u);
-    places[c] = column < end ? place[column] : -1;
-    any = any | (places[c] >= 0 ? 1u : 0u);
-  }
+  for (int c = 0; c < NC; c++) any = any | (places[c] >= 0 ? 1u : 0u);
   #pragma unroll
   for (int i = 0; i < NC * HG; i++) sum[i] = 0.0f;
   if (p_laneor(any) != 0u) attend_dots<HG, D, NC, NEAR, WIDE>(query, cache, fresh, held, places, lane >> 3, sum);
   #pragma unroll
   for (int c = 0; c < NC; c++) {
-    uint column = first + uint(8 * c) + lane;
+    uint column = uint(8 * c) + lane;
     #pragma unroll
     for (int h = 0; h < HG; h++) {
       float s = p_add(sum[c * HG + h], simd_shuffle_xor(sum[c * HG + h], ushort(8)));
       s = p_add(s, simd_shuffle_xor(s, ushort(16)));
-      if (lane < 8u && column < end) score[uint(h * SPAN) + column] = places[c] >= 0 ? p_mul(s, scale) : p_neg(p_inf());
+      s = p_mul(s, scale);
+      s = p_abs(s) < 5.42101086e-20f ? 0.0f : s;
+      if (lane < 8u && column < end) p_store(scores + uint(h) * stride + column, places[c] >= 0 ? s : p_neg(p_inf()));
     }
   }
 }

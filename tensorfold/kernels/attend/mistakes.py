@@ -1,12 +1,12 @@
-"""Planted mistakes of attention: each must turn a gate red. Knows no geometry and no bound."""
+"""Planted mistakes of attention's kernels: each must turn a gate red. Knows no geometry and no bound."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from tensorfold.kernels.kernel import Control
 
 _BARRIERS = (
-    Control("barrier after the queries dropped", "P_BARRIER();\n    uint close_tasks", "uint close_tasks"),
-    Control("barrier after the scores dropped", "P_BARRIER();\n    uint blocks", "uint blocks"),
     Control("barrier after the peaks dropped", "= highest;\n    }\n    P_BARRIER();", "= highest;\n    }"),
     Control("barrier after P dropped", "P_BARRIER();\n    if (own_head", "if (own_head"),
     Control("barrier after the parts dropped", "= sum[i];\n        }\n        P_BARRIER();", "= sum[i];\n        }"),
@@ -19,20 +19,14 @@ _BARRIERS = (
     ),
 )
 
-_QUERIES = (
-    Control("queries not turned", "rope_turn<false>(v, table[at], table[at + 1u]);", ""),
-    Control("queries not rounded", "query[to] = p_round_bf(v[0]);", "query[to] = v[0];"),
-    Control("outputs turned forwards", "rope_turn<true>", "rope_turn<false>"),
-    Control(
-        "outputs not rounded before they turn",
-        "v[0] = p_round_bf(p_div(out_of[2 * i], divisor[h]));",
-        "v[0] = p_div(out_of[2 * i], divisor[h]);",
-    ),
-    Control("angles of the first row", "ulong angles = row * uint(RD);", "ulong angles = 0u;"),
-    Control("a place that belongs to another row", "window_places[row * w + column]", "window_places[column]"),
-)
-
 _SCORES = (
+    Control("barrier after the queries dropped", "P_BARRIER();\n  if (first", "if (first"),
+    Control("queries not turned", "rope_turn<false>(v, table[at], table[at + 1u]);", ""),
+    Control("queries not rounded", "query[at] = p_round_bf(v[0]);", "query[at] = v[0];"),
+    Control("angles of the first row", "angles = row * uint(RD)", "angles = 0u"),
+    Control("a place that belongs to another row", "window_places[row * w + column]", "window_places[column]"),
+    Control("a compressed place that belongs to another row", "packed_places[row * k +", "packed_places["),
+    Control("scores of the first heads", "(row * uint(H) + head) * all + first", "row * uint(H) * all + first"),
     Control(
         "neighbouring groups to one sum",
         "d / 16u % 4u * uint(P_QUERY_SUM(D)) + d / 64u * 16u",
@@ -64,20 +58,21 @@ _SCORES = (
     ),
     Control(
         "empty columns score highest",
-        "p_mul(s, scale) : p_neg(p_inf())",
-        "p_mul(s, scale) : p_inf()",
+        "places[c] >= 0 ? s : p_neg(p_inf())",
+        "places[c] >= 0 ? s : p_inf()",
         file="dots.h",
     ),
-    Control("scores not scaled", "p_mul(s, scale) : ", "s : ", file="dots.h"),
+    Control("scores not scaled", "s = p_mul(s, scale);", "", file="dots.h"),
     Control(
         "scale of the neighbouring group",
         "+ group / (NEAR ? 2u : 1u)]",
         "+ (group ^ 1u) / (NEAR ? 2u : 1u)]",
         file="dots.h",
     ),
-    Control(
-        "a window row's last columns missed", "uint close_tasks = (near + 7u) / 8u", "uint close_tasks = near / 8u"
-    ),
+    Control("last columns of a window missed", "(w + uint(8 * G - 1)) / uint(8 * G)", "w / uint(8 * G)"),
+    Control("a compressed place too far", "column < w + k)", "column <= w + k)"),
+    Control("a score too far", "lane < 8u && column < end", "lane < 8u", file="dots.h"),
+    Control("a new row taken from the cache", "place < held ?", "place <= held ?", file="rows.h"),
 )
 
 _SOFTMAX = (
@@ -95,9 +90,7 @@ _SOFTMAX = (
     Control("maximum of the block alone", "float now = p_max(old, peak[at + block]);", "float now = peak[at + block];"),
     Control("maximum of one block before", "for (uint b = 0u; b < block; b++)", "for (uint b = 1u; b < block; b++)"),
     Control("maximum not carried on", "top[own_head] = highest;", ""),
-    Control(
-        "sink scaled", "p_sub(p_load(sink[head + own_head])", "p_sub(p_mul(p_load(sink[head + own_head]), scale[0])"
-    ),
+    Control("sink of the first heads", "p_load(sink[head + own_head])", "p_load(sink[own_head])"),
     Control("sink left out", "p_add(total, p_exp(p_sub(p_load(sink[head + own_head]), highest)))", "total"),
 )
 
@@ -135,11 +128,25 @@ _OUTPUTS = (
     Control("elements of the first share", "share * uint(WIDTH) + (32u * slice + lane)", "(32u * slice + lane)"),
     Control("outputs of the first share", "(share * uint(WIDTH) + (32u * its", "((32u * its"),
     Control("a new row taken from the cache", "place < held ?", "place <= held ?", file="rows.h"),
-    Control("a compressed place too far", "column < columns && column < base", "column <= columns && column < base"),
+    Control("a compressed place too far", "column < w + k)", "column <= w + k)"),
+    Control("a place that belongs to another row", "window_places[row * w + column]", "window_places[column]"),
+    Control("outputs turned forwards", "rope_turn<true>", "rope_turn<false>"),
+    Control(
+        "outputs not rounded before they turn",
+        "v[0] = p_round_bf(p_div(out_of[2 * i], divisor[h]));",
+        "v[0] = p_div(out_of[2 * i], divisor[h]);",
+    ),
 )
-_HOST = {  # what only the emulator sees: races, what was never written, reads outside a buffer
-    "a window row's last columns missed", "a new row taken from the cache", "a compressed place too far",
+_HOST = {  # what only the emulator sees: races, what was never written, reads and writes outside a buffer
+    "barrier after the queries dropped", "last columns of a window missed", "a score too far",
+    "a new row taken from the cache", "a compressed place too far",
     *(c.name for c in _BARRIERS if c.name != "two blocks' parts in one place"),
 }  # fmt: skip
-_ALL = (*_BARRIERS, *_QUERIES, *_SCORES, *_SOFTMAX, *_OUTPUTS)
-CONTROLS = tuple(Control(c.name, c.find, c.replace, c.file, ("host",) if c.name in _HOST else c.backends) for c in _ALL)
+
+
+def _where(controls: tuple[Control, ...]) -> tuple[Control, ...]:
+    return tuple(replace(c, backends=("host",)) if c.name in _HOST else c for c in controls)
+
+
+SCORES = _where(_SCORES)
+VALUES = _where((*_BARRIERS, *_SOFTMAX, *_OUTPUTS))

@@ -1,4 +1,4 @@
-"""Attention over packed rows in numpy: float64 truth, stated float32 order, what rounding may cost. Knows no kernel.
+"""Attention over packed rows in numpy: float64 truths, stated float32 order, what rounding may cost. Knows no kernel.
 
 The truth rounds to bfloat16 what the model's specification, sections 2 and 5, rounds: turned queries, P under the
 running maximum, outputs before they are turned back.
@@ -6,18 +6,31 @@ running maximum, outputs before they are turned back.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tensorfold.kernels import rope
+from tensorfold.kernels.attend.runs import BLOCK
 from tensorfold.kernels.codes import E2M1, E4M3, UE8M0, unpack_nibbles
-from tensorfold.kernels.exact import F32, f32, flush, fma, lane_sum, load, load_bf16, mul_flushed, store_bf16, wide
+from tensorfold.kernels.exact import (
+    F32,
+    f32,
+    flush,
+    fma,
+    lane_sum,
+    load,
+    load_bf16,
+    mul_flushed,
+    store_bf16,
+    store_f32,
+    wide,
+)
 from tensorfold.kernels.functions import exp
 from tensorfold.kernels.kernel import Array
 
-BLOCK = 64
 F64 = NDArray[np.float64]
 
 
@@ -44,23 +57,16 @@ class Columns:
     used: NDArray[np.bool_]
 
 
-def columns(
-    window: Array,
-    window_new: Array,
-    window_places: Array,
-    packed: Array,
-    packed_new: Array,
-    packed_places: Array,
-    k: int,
-) -> Columns:
-    """The window's columns, then `k` compressed ones, then empty ones up to a multiple of 64."""
+def columns(runs: Sequence[Array], sizes: Array) -> Columns:
+    """The window's columns, then K compressed ones, then empty ones up to C; arrays as the kernels take them."""
+    window, window_new, window_places, packed, packed_new, packed_places = runs
     parts = [window_rows(np.concatenate([window, window_new]))[np.maximum(window_places, 0)]]
     used = [window_places >= 0]
-    if k:
+    if sizes[3]:
         parts.append(packed_rows(np.concatenate([packed, packed_new]))[np.maximum(packed_places, 0)])
         used.append(packed_places >= 0)
     keys, live = np.concatenate(parts, 1), np.concatenate(used, 1)
-    spare = -keys.shape[1] % BLOCK
+    spare = int(sizes[4]) - keys.shape[1]
     return Columns(np.pad(keys, ((0, 0), (0, spare), (0, 0))), np.pad(live, ((0, 0), (0, spare))))
 
 
@@ -125,16 +131,33 @@ def turned(x: Array, table: Array, inverse: bool = False) -> Array:
     return rope.stated(x, table, np.arange(len(x)), inverse)[0]
 
 
-def stated(
-    q: Array, table: Array, window: Array, window_new: Array, window_places: Array, packed: Array, packed_new: Array,
-    packed_places: Array, sink: Array, scale: Array, sizes: Array,
-) -> list[Array]:  # fmt: skip
-    """float32, in the order the source states."""
-    cols = columns(window, window_new, window_places, packed, packed_new, packed_places, int(sizes[3]))
-    soft = softmax(scores(turned(q, table), cols, scale), cols.used, sink)
+def stated_scores(q: Array, table: Array, *rest: Array) -> list[Array]:
+    """float32 [R, H, C], in the order the source states; -infinity where a column is empty."""
+    *runs, scale, sizes = rest
+    cols = columns(runs, sizes)
+    found = scores(turned(q, table), cols, scale)
+    found = np.where(np.abs(found) < f32(2.0**-64), f32(0), found)
+    return [store_f32(np.where(cols.used[:, None], found, f32(-np.inf)))]
+
+
+def stated_values(s: Array, table: Array, *rest: Array) -> list[Array]:
+    """bfloat16 [R, H, D], in the order the source states."""
+    *runs, sink, sizes = rest
+    cols = columns(runs, sizes)
+    soft = softmax(s, cols.used, sink)
     with np.errstate(all="ignore"):
         out = store_bf16(flush(weighted(soft, cols) / soft.divisor[..., None]))
     return [turned(out, table, inverse=True)]
+
+
+def scores_and_size(q: Array, table: Array, *rest: Array) -> tuple[F64, F64]:
+    """The scores' truth in float64, [R, H, C], and the sum of their terms' magnitudes, 0 where that is not finite."""
+    *runs, scale, sizes = rest
+    cols = columns(runs, sizes)
+    a, b = wide(turned(q, table)), cols.keys.astype(np.float64)
+    with np.errstate(all="ignore"):
+        s, size = (np.einsum("rhd,rcd->rhc", f(a), f(b)) * float(scale[0]) for f in (np.positive, np.abs))
+        return np.where(cols.used[:, None], s, -np.inf), np.where(cols.used[:, None] & np.isfinite(size), size, 0)
 
 
 def _round_bf16(x: F64) -> tuple[F64, F64, F64]:
@@ -149,18 +172,13 @@ def _round_bf16(x: F64) -> tuple[F64, F64, F64]:
     )
 
 
-def attended_and_slack(
-    q: Array, window: Array, window_new: Array, window_places: Array, packed: Array, packed_new: Array,
-    packed_places: Array, sink: Array, scale: Array, sizes: Array,
-) -> tuple[F64, F64]:  # fmt: skip
-    """Of turned queries: the attended truth in float64, [R, H, D], and how far float32 may lead away from it."""
-    cols = columns(window, window_new, window_places, packed, packed_new, packed_places, int(sizes[3]))
-    keys, half = cols.keys.astype(np.float64), 2.0**-24
-    rows, heads, d = q.shape
+def attended_and_slack(scores: Array, *rest: Array) -> tuple[F64, F64]:
+    """Before the turn: the attended truth in float64, [R, H, D], and how far float32 may lead away from it."""
+    *runs, sink, sizes = rest
+    cols = columns(runs, sizes)
+    keys, s, half = cols.keys.astype(np.float64), wide(scores), 2.0**-24
+    rows, heads, d = *s.shape[:2], keys.shape[-1]
     with np.errstate(all="ignore"):
-        s = np.einsum("rhd,rcd->rhc", wide(q), keys) * float(scale[0])
-        # chains of d / 4 additions, two levels, a product
-        off = np.einsum("rhd,rcd->rhc", np.abs(wide(q)), np.abs(keys)) * float(scale[0]) * (d / 4 + 4) * half
         top, total = np.full((rows, heads), -1e30), np.zeros((rows, heads))
         worst, spread = np.zeros((rows, heads)), np.zeros((rows, heads, d))
         out, lost = np.zeros((rows, heads, d)), np.zeros((rows, heads, d))
@@ -174,9 +192,8 @@ def attended_and_slack(
             apart = here - peak[..., None]
             p = np.where(live, np.exp(apart), 0)
             rounded, step, tie = _round_bf16(p)
-            # relative error of p: its score's and the maximum's, the rounding of their difference, exp
-            error = np.where(p > 0, 2 * np.where(live, off[:, :, part], 0).max(-1, keepdims=True) + 6 * half, 0)
-            error = error + np.where(p > 0, np.abs(apart) * half, 0)
+            # relative error of p: the rounding of the difference, exp
+            error = np.where(p > 0, (np.abs(apart) + 6) * half, 0)
             flips = np.where(tie <= error * p, step, 0)
             out = out * shrink[..., None] + np.einsum("rhc,rcd->rhd", rounded, value)
             lost = lost * shrink[..., None] + np.einsum("rhc,rcd->rhd", flips + 2.0**-63, size)
@@ -200,22 +217,12 @@ def _turned_slack(lost: F64, size: F64, table: Array) -> F64:
     return y
 
 
-def truth_and_slack(q: Array, table: Array, *rest: Array) -> tuple[F64, F64]:
-    """The truth in float64, [R, H, D], and how far float32 may lead away from it before the last rounding."""
-    truth, slack = attended_and_slack(turned(q, table), *rest)
+def truth_and_slack(scores: Array, table: Array, *rest: Array) -> tuple[F64, F64]:
+    """The values' truth in float64, [R, H, D], and how far float32 may lead away from it before the last rounding."""
+    truth, slack = attended_and_slack(scores, *rest)
     with np.errstate(all="ignore"):
         rounded, step, tie = _round_bf16(truth)
         reach = slack + 2 * 2.0**-24 * np.abs(truth) + 2.0**-126
         lost = np.where(tie <= reach, step + reach, 0)
-        out = rope.reference(store_bf16(rounded.astype(f32)), table, np.arange(len(q)), True)[0]
+        out = rope.reference(store_bf16(rounded.astype(f32)), table, np.arange(len(scores)), True)[0]
         return out, np.nan_to_num(_turned_slack(lost, np.abs(rounded), table), posinf=0.0)
-
-
-def reference(*arrays: Array) -> list[Array]:
-    """float64 truth, with the roundings to bfloat16 of the specification."""
-    return [truth_and_slack(*arrays)[0]]
-
-
-def slack(*arrays: Array) -> list[Array]:
-    """What float32 may cost before the last rounding."""
-    return [truth_and_slack(*arrays)[1]]

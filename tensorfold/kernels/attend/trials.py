@@ -8,6 +8,7 @@ import numpy as np
 
 from tensorfold.kernels import inputs
 from tensorfold.kernels.attend import reference as ref
+from tensorfold.kernels.attend.runs import NAMES, SCORED, VALUED, columns
 from tensorfold.kernels.codes import to_e4m3
 from tensorfold.kernels.exact import f32
 from tensorfold.kernels.kernel import Array, Case
@@ -47,7 +48,7 @@ def case(
         draw.bf16(r, heads, d, scale=scale), table,
         window(draw, near[0], d), window(draw, near[1], d), window_places,
         compressed(draw, far[0], d), compressed(draw, far[1], d), packed_places, draw.normal(heads),
-        np.array([d**-0.5], f32), np.array([near[0], w, far[0], k], np.int32),
+        np.array([d**-0.5], f32), np.array([near[0], w, far[0], k, columns(w, max(k, 1))], np.int32),
     )  # fmt: skip
     return Case(name, arrays, rows=rows)
 
@@ -63,12 +64,6 @@ def changed(made: Case, name: str, bounded: bool = True, **arrays: Any) -> Case:
     for key, value in arrays.items():
         found[NAMES.index(key)] = value
     return Case(name, tuple(found), bounded=bounded)
-
-
-NAMES = (
-    "q", "table", "window", "window_new", "window_places", "packed", "packed_new", "packed_places", "sink", "scale",
-    "sizes",
-)  # fmt: skip
 
 
 def cancelling_values() -> Case:
@@ -113,16 +108,17 @@ def divisor_ties(rows: int = 12) -> Case:
     places = np.arange(rows * w, dtype=np.int32).reshape(rows, w)
     made = changed(case("", 8, 64, (rows, w, 0), 46), "divisor at ties", q=q, table=not_turned(rows, 16))
     sink, scale, held = made.arrays[-3:]
+    sizes = np.array([len(cache), w, held[2], 0, columns(w, 1)], np.int32)
 
-    def columns() -> ref.Columns:
-        return ref.columns(cache, cache, places, cache, cache, places, 0)
+    def held_columns() -> ref.Columns:
+        return ref.columns((cache, cache, places, cache, cache, places), sizes)
 
-    cols = columns()
+    cols = held_columns()
     soft = ref.softmax(ref.scores(q, cols, scale), cols.used, sink)
     p = soft.p[:, 0].astype(np.float64)
     p[:, :64] *= soft.shrink[1][:, :1]
     values = cols.keys[..., 32:].astype(np.float64)
-    values[:, -8:] = 0
+    values[:, w - 8 : w] = 0
     have = np.einsum("rc,rcd->rd", p, values)
     divisor = soft.divisor[:, :1].astype(np.float64)
     missing = inputs.bf16_ties(have / divisor) * divisor - have
@@ -135,7 +131,6 @@ def divisor_ties(rows: int = 12) -> Case:
         codes = to_e4m3((wanted / unit).astype(f32))
         cache[places[:, column], 32:64], cache[places[:, column], 65] = codes, byte
         missing = missing - p[:, column, None] * ref.window_rows(cache[places[:, column]])[:, 32:]
-    sizes = np.array([len(cache), w, held[2], 0], np.int32)
     return changed(made, made.name, q=q, window=cache, window_places=places, sizes=sizes)
 
 
@@ -152,24 +147,48 @@ def special_codes() -> Case:
     return changed(made, "special codes", **arrays)
 
 
-def cases() -> list[Case]:
-    """Head sizes of all configs; rows of every fill; one block, many, a tail; large scores, sinks, specials; orders."""
-    base = case("", 8, 64, (16, 32, 20), 56)
-    wide = np.broadcast_to(inputs.extremes_bf16(64)[:, None], (16, 8, 64)).copy()
-    sink = np.array([0, -0.0, 1e30, -1e30, np.inf, -np.inf, np.nan, 80], f32)
+def _of(names: tuple[str, ...], made: Case, bounded: bool = True) -> Case:
+    """The arrays of `names` alone; "scores" are those of the others, as their kernel gives them."""
+    found = dict(zip(NAMES, made.arrays))
+    if "scores" in names:
+        found["scores"] = ref.stated_scores(*(found[name] for name in SCORED))[0]
+    return Case(made.name, tuple(found[name] for name in names), rows=made.rows, bounded=bounded)
+
+
+def _common() -> list[Case]:
+    """Head sizes of all configs; rows of every fill; one block, many, a tail; special codes."""
     return [
         case("8 x 64", 8, 64, (16, 32, 32), 51, rows=True),
         case("8 x 64, long", 8, 64, (3, 40, 170), 52, scale=2.0),
-        cancelling_values(),
-        divisor_ties(),
         special_codes(),
-        changed(base, "extreme sinks", sink=sink),
-        changed(base, "extreme queries", q=wide),
-        changed(base, "steep", q=inputs.Draw(57).bf16(16, 8, 64, scale=60.0)),
         case("8 x 64, window", 8, 64, (3, 133, 0), 53),
-        cancelling_scores(64),
-        cancelling_scores(16),
         case("8 x 512", 8, 512, (2, 40, 50), 54),
-        case("8 x 512, long", 8, 512, (1, 40, 290), 58),
         case("64 x 512", 64, 512, (1, 20, 50), 55),
     ]
+
+
+def _extreme() -> Case:
+    """Queries of every kind of bfloat16, beyond what scores can hold."""
+    wide = np.broadcast_to(inputs.extremes_bf16(64)[:, None], (16, 8, 64)).copy()
+    return changed(case("", 8, 64, (16, 32, 20), 56), "extreme queries", q=wide)
+
+
+def scores_cases() -> list[Case]:
+    """Beside the common ones: sums that cancel within a running sum and between two."""
+    more = [cancelling_scores(64), cancelling_scores(16)]
+    return [*(_of(SCORED, c) for c in [*_common(), *more]), _of(SCORED, _extreme(), bounded=False)]
+
+
+def values_cases() -> list[Case]:
+    """Beside the common ones: values that cancel, outputs at ties, large scores, sinks of every kind, many columns."""
+    base = case("", 8, 64, (16, 32, 20), 56)
+    sink = np.array([0, -0.0, 1e30, -1e30, np.inf, -np.inf, np.nan, 80], f32)
+    more = [
+        cancelling_values(),
+        divisor_ties(),
+        changed(base, "extreme sinks", sink=sink),
+        _extreme(),
+        changed(base, "steep", q=inputs.Draw(57).bf16(16, 8, 64, scale=60.0)),
+        case("8 x 512, long", 8, 512, (1, 40, 290), 58),
+    ]
+    return [_of(VALUED, c) for c in [*_common(), *more]]

@@ -1,23 +1,21 @@
-// Attention with a sink over packed rows by place; keys and values are the same row. Columns: W window places, then K places
-// of compressed rows, in blocks of 64; an empty place (-1) is skipped and changes no bit. Queries are turned by their row's
-// angles (last RD elements of a head) as they are read, outputs turned back as they are written.
-// Order, of each row and head: q turned and rounded to bfloat16, the bits of `rope`. A score is four running sums of fma (sum i takes
-// the groups of 16 elements i, i + 4, ...), (0 + 1) + (2 + 3), times `scale`. Block by block: top = max(top, scores), top begins at -1e30; p = exp(score - top);
-// shrink = exp(old top - top); total = fma(total, shrink, sum of p), that sum over lanes: columns j and j + 32 first, then
-// distances 16, 8, 4, 2, 1. A block's part of an output is fma(P, value) from 0 over its columns in order, P = bf16(p), 0 below
-// 2^-64; out = out * shrink + part. At the end out / (total + exp(sink - top)), rounded to bfloat16, turned back, rounded again.
+// What attention gives, of its scores: softmax with a sink, then packed rows by place, which are keys and values alike. Columns: W
+// window places, then K places of compressed rows, then empty ones up to C, a multiple of 64; they go in blocks of 64. An empty
+// place (-1) is skipped and changes no bit. Outputs are turned back by their row's angles (last RD elements of a head).
+// Order, of each row and head, block by block: top = max(top, scores), top begins at -1e30; p = exp(score - top); shrink = exp(old
+// top - top); total = fma(total, shrink, sum of p), that sum over lanes: columns j and j + 32 first, then distances 16, 8, 4, 2, 1.
+// A block's part of an output is fma(P, value) from 0 over its columns in order, P = bf16(p), 0 below 2^-64;
+// out = out * shrink + part. At the end out / (total + exp(sink - top)), rounded to bfloat16, turned back, rounded again.
 // A threadgroup of 32 G threads owns HG heads of one row and one of S shares of their elements. It takes SPAN columns at a time:
-// all scores (window columns one by one, compressed ones NC to a thread), every block's peak, all P, then the blocks' parts. A SIMD
-// group makes the part of 32 E elements, SPLIT blocks at a time beside one another; with SPLIT > 1 parts meet in threadgroup memory.
+// every block's peak, all P, then the blocks' parts. A SIMD group makes the part of 32 E elements, SPLIT blocks at a time beside
+// one another; with SPLIT > 1 parts meet in threadgroup memory.
 // WIDE: rows begin at multiples of 16 bytes.
 #include "blocks.h"
-#include "dots.h"
 #include "maths.h"
 #include "rope/turn.h"
 
-template <int H, int D, int RD, int HG, int G, int E, int S, int NC, int SPAN, bool WIDE>
-[[kernel]] void attend(
-    const device bfloat16_t* q,       // [R, H, D], not turned
+template <int H, int D, int RD, int HG, int G, int E, int S, int SPAN, bool WIDE>
+[[kernel]] void attend_values(
+    const device float* scores,       // [R, H, C]
     const device float* table,        // [R, RD / 2, 2]: cos, sin
     const device uchar* window,       // [N, D + D / 32]
     const device uchar* window_new,   // [M, D + D / 32]
@@ -26,8 +24,7 @@ template <int H, int D, int RD, int HG, int G, int E, int S, int NC, int SPAN, b
     const device uchar* packed_new,   // [P, D / 2 + D / 16]
     const device int* packed_places,  // [R, K]
     const device float* sink,         // [H]
-    const constant float* scale,      // [1]
-    const constant int* sizes,        // [4]: N, W, L, K
+    const constant int* sizes,        // [5]: N, W, L, K, C
     device bfloat16_t* out,           // [R, H, D]
     uint3 threadgroup_position_in_grid [[threadgroup_position_in_grid]],
     uint thread_index_in_simdgroup [[thread_index_in_simdgroup]],
@@ -35,11 +32,10 @@ template <int H, int D, int RD, int HG, int G, int E, int S, int NC, int SPAN, b
     uint thread_index_in_threadgroup [[thread_index_in_threadgroup]]) {
   constexpr int T = 32 * G, WIDTH = D / S, SLICES = WIDTH / (32 * E), SPLIT = G / SLICES, BLOCKS = SPAN / 64,
                 PLACES = (SPAN + T - 1) / T;
-  constexpr int QUERY = 4 * P_QUERY_SUM(D), PART = HG * WIDTH, BESIDE = SPLIT < 2 ? 0 : SPLIT < BLOCKS ? SPLIT : BLOCKS;
-  constexpr int ROOM = HG * QUERY > BESIDE * PART ? HG * QUERY : BESIDE * PART;
+  constexpr int PART = HG * WIDTH, BESIDE = SPLIT < 2 ? 1 : SPLIT < BLOCKS ? SPLIT : BLOCKS;
   constexpr int PAIRS = SPLIT < 2 ? HG * E / 2 : (PART / 2 + T - 1) / T;  // pairs of outputs that a thread owns
   constexpr uint STILL = uint(D - RD) / 2u;                              // pairs of a head that are not turned
-  P_SHARED AttendQuad work[ROOM / 4];  // queries, then parts of blocks
+  P_SHARED float parts[BESIDE * PART];
   P_SHARED AttendQuad weights[HG * SPAN / 4];
   P_SHARED int place[SPAN];
   P_SHARED uint used[SPAN / 16];
@@ -48,13 +44,11 @@ template <int H, int D, int RD, int HG, int G, int E, int S, int NC, int SPAN, b
   P_SHARED float sums[HG * BLOCKS];
   P_SHARED float top[HG];
   P_SHARED float divisor[HG];
-  P_TG float* query = (P_TG float*)work;
-  P_TG float* parts = (P_TG float*)work;
   P_TG float* score = (P_TG float*)weights;
   uint lane = thread_index_in_simdgroup, group = simdgroup_index_in_threadgroup, me = thread_index_in_threadgroup;
   uint share = threadgroup_position_in_grid.x % uint(S), head = threadgroup_position_in_grid.x / uint(S) * uint(HG);
   ulong row = threadgroup_position_in_grid.y;
-  uint w = uint(sizes[1]), columns = uint(sizes[1] + sizes[3]);
+  uint w = uint(sizes[1]), k = uint(sizes[3]), all = uint(sizes[4]);
   ulong start = (row * uint(H) + head) * uint(D);
   ulong angles = row * uint(RD);
   AttendRuns runs;
@@ -72,53 +66,24 @@ template <int H, int D, int RD, int HG, int G, int E, int S, int NC, int SPAN, b
   for (int i = 0; i < 2 * PAIRS; i++) out_of[i] = 0.0f;
   if (own_head < uint(HG)) top[own_head] = -1.0e30f;
   #pragma unroll 1
-  for (uint base = 0u; base == 0u || base < columns; base += uint(SPAN)) {
-    uint near = w <= base ? 0u : p_minu(w - base, uint(SPAN)), here = p_minu(p_maxu((columns - base + 63u) / 64u, 1u) * 64u, uint(SPAN));
-    int found[PLACES];
+  for (uint base = 0u; base < all; base += uint(SPAN)) {
+    uint near = w <= base ? 0u : p_minu(w - base, uint(SPAN)), here = p_minu(all - base, uint(SPAN)), blocks = here / 64u;
     #pragma unroll
     for (int i = 0; i < PLACES; i++) {
-      uint column = base + uint(i * T) + me;
-      found[i] = -1;
-      if (column < w && column < base + here) found[i] = window_places[row * w + column];
-      if (column >= w && column < columns && column < base + here) found[i] = packed_places[row * (columns - w) + (column - w)];
-    }
-    #pragma unroll 1
-    for (uint i = me; i < uint(HG * D / 2); i += uint(T)) {
-      uint pair = i % uint(D / 2), d = 2u * pair;
-      float v[2];
-      v[0] = p_load(q[start + 2u * i]);
-      v[1] = p_load(q[start + 2u * i + 1u]);
-      if (pair >= STILL) {
-        ulong at = angles + 2u * (pair - STILL);
-        rope_turn<false>(v, table[at], table[at + 1u]);
-      }
-      uint to = i / uint(D / 2) * uint(QUERY) + d / 16u % 4u * uint(P_QUERY_SUM(D)) + d / 64u * 16u + d % 16u;
-      query[to] = p_round_bf(v[0]);
-      query[to + 1u] = p_round_bf(v[1]);
-    }
-    #pragma unroll
-    for (int i = 0; i < PLACES; i++) {
-      uint at = uint(i * T) + me, both = p_laneor(found[i] < 0 ? 0u : lane < 16u ? 1u : 2u);
-      if (at < here) place[at] = found[i];
+      uint at = uint(i * T) + me, column = base + at;
+      int found = -1;
+      if (at < here && column < w) found = window_places[row * w + column];
+      if (at < here && column >= w && column < w + k) found = packed_places[row * k + (column - w)];
+      uint both = p_laneor(found < 0 ? 0u : lane < 16u ? 1u : 2u);
+      if (at < here) place[at] = found;
       if (at < here && (lane & 15u) == 0u) used[at / 16u] = both >> (lane / 16u) & 1u;
     }
-    P_BARRIER();
-    uint close_tasks = (near + 7u) / 8u, tasks = close_tasks + (here - near + uint(8 * NC - 1)) / uint(8 * NC);
-    #pragma unroll 1
-    for (uint task = group; task < tasks; task += uint(G)) {
-      if (task < close_tasks) {
-        attend_scores<HG, D, 1, SPAN, true, WIDE>(
-            query, window, window_new, runs.held, place, 8u * task, near, lane, scale[0], score);
-      } else {
-        attend_scores<HG, D, NC, SPAN, false, WIDE>(
-            query, packed, packed_new, runs.packed_held, place, near + (task - close_tasks) * uint(8 * NC), here, lane, scale[0], score);
-      }
-    }
-    P_BARRIER();
-    uint blocks = here / 64u;
     for (uint task = group; task < uint(HG) * blocks; task += uint(G)) {
       uint h = task % uint(HG), block = task / uint(HG), j = h * uint(SPAN) + block * 64u + lane;
-      float highest = p_lanemax(p_max(score[j], score[j + 32u]));
+      ulong from = (row * uint(H) + head + h) * all + base + block * 64u + lane;
+      float low = scores[from], high = scores[from + 32u], highest = p_lanemax(p_max(low, high));
+      score[j] = low;
+      score[j + 32u] = high;
       if (lane == 0u) peak[h * uint(BLOCKS) + block] = highest;
     }
     P_BARRIER();
