@@ -27,6 +27,7 @@ from benchmarks.kernels import Bench, pick_backend, seconds
 from benchmarks.make_full_size import published_config
 from tensorfold.backend.kernels.check import kind_of, one_of_each_role
 from tensorfold.config import ModelConfig
+from tensorfold.engine.rows import RowParams
 from tensorfold.network.dspark import Drafter
 from tensorfold.network.forward import Network
 from tensorfold.network.head import Head
@@ -69,7 +70,7 @@ def pass_seconds(bench: LayerBench, repeats: int) -> dict[str, float]:
     caches = Caches(config, 1, 1, len(drafter.stages))
     slots, tokens, last = (mx.array([value], mx.int32) for value in (0, 5, bench.context))
     table = RopeTables(config).window(np.arange(bench.context + 1, bench.context + 1 + drafter.block))[None]
-    warm = mx.zeros((1,)), mx.zeros((1, 2), mx.uint32)
+    warm = RowParams().warmth(1)[:2]
     taps = mx.random.normal((1, config.hidden_size * len(config.dspark_target_layer_ids))).astype(mx.bfloat16)
     rotary = RopeTables(config).window(np.array([bench.context]))
     mx.eval(slots, tokens, last, table, warm, taps, rotary)

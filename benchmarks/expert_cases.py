@@ -9,6 +9,8 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
+from tensorfold.small import constant
+
 Arrays = list[mx.array]
 EXPERTS, PICKS, ROW, MOST_ROWS = 384, 6, 16384, 64
 _shard: dict[tuple[int, int, int, int], tuple[Arrays, list[tuple[mx.array, mx.array]]]] = {}
@@ -39,7 +41,7 @@ def _experts(n: int, k: int, matrices: int, experts: int) -> tuple[Arrays, list[
             w = shard[m * ends : (m + 1) * ends].view(mx.uint32).reshape(experts, n, -1)
             start, many = matrices * ends + m * (experts * scales // ROW), experts * scales // ROW
             pairs.append((w, shard[start : start + many].reshape(experts, n, -1)))
-        _shard[key] = [shard, mx.array(place), mx.array(np.zeros(1, np.uint64))], pairs
+        _shard[key] = [shard, mx.array(place), constant(np.uint64, 0)], pairs
         mx.eval(_shard[key])
     return _shard[key]
 

@@ -9,6 +9,7 @@ import mlx.core as mx
 import numpy as np
 
 from tensorfold.engine.params import SamplingParams
+from tensorfold.small import constant
 
 PADDING = -1
 
@@ -48,7 +49,8 @@ class RowParams:
     def warmth(self, rows: int) -> tuple[mx.array, mx.array, mx.array]:
         """temperature float32 [R], seed uint32 [R, 2], position int32 [R] of R rows; zeros where all are greedy."""
         if self.temperature is None or self.seed is None or self.position is None:
-            return mx.zeros(rows), mx.zeros((rows, 2), mx.uint32), mx.zeros(rows, mx.int32)
+            none = [0] * rows
+            return constant(np.float32, *none), mx.zeros((rows, 2), mx.uint32), constant(np.int32, *none)
         return self.temperature, self.seed, self.position.astype(mx.int32)
 
     @staticmethod

@@ -83,13 +83,13 @@ class Attention:
                 keys = Columns(caches.keys[source], new.keys, part.places, RowKind.KEY)
                 queries, weights = self.indexer.queries(index, table), self.indexer.head_weights(x)
                 shared.selection, shared.candidates = self.indexer(
-                    queries, weights, keys, plan, part.visible, shared.candidates
+                    queries, weights, keys, plan, part.visible[: plan.rows], shared.candidates
                 )
                 shared.places.clear()
             if shared.selection is None:
                 raise ValueError(f"layer {role.layer} has no index source before it")
             if role.ratio not in shared.places:
-                shared.places[role.ratio] = selected_places(shared.selection, part.places, plan.segment)
+                shared.places[role.ratio] = selected_places(shared.selection, part.places, plan.owner)
             columns.append(Columns(caches.rows[source], new.rows, shared.places[role.ratio], RowKind.COMPRESSED))
         return p.attend(q, table, columns), row
 

@@ -15,6 +15,7 @@ import numpy as np
 from tensorfold.backend.base import Segment
 from tensorfold.config import ModelConfig
 from tensorfold.network.rope import RopeTables
+from tensorfold.small import padded
 from tensorfold.state.caches import PAGE_TOKENS
 
 BUCKET = 64
@@ -24,10 +25,10 @@ BUCKET = 64
 class Compressed:
     """What the layers of one compression ratio need of a round.
 
-    places int32 [S, C]: every compressed row of a segment's slot; visible int32 [R]: how many a row may read;
-    closing int32 [M]: the round's rows that complete a compressed row; partner int32 [M, ratio]: the group's tokens,
-    into the slots' open pairs and then the round's rows; table: rotary table of the closed rows; destination
-    int32 [M]: their cache places.
+    places int32 [S, C]: every compressed row of a segment's slot; visible int32 [max(R, 4)]: how many a row
+    may read, with zeros behind (see `small`); closing int32 [M]: the round's rows that complete a compressed row;
+    partner int32 [M, ratio]: the group's tokens, into the slots' open pairs and then the round's rows; table: rotary
+    table of the closed rows; destination int32 [M]: their cache places.
     """
 
     places: mx.array
@@ -40,7 +41,10 @@ class Compressed:
 
 @dataclass(frozen=True)
 class Plan:
-    """Arrays of one round of R rows in S segments; `engram` holds codes and scales for each Engram layer."""
+    """Arrays of one round of R rows in S segments; `engram` holds codes and scales for each Engram layer.
+
+    segment int32 [max(R, 4)]: `owner`, with zeros behind it: see `small`.
+    """
 
     segments: tuple[Segment, ...]
     ids: mx.array
@@ -55,6 +59,11 @@ class Plan:
     @property
     def rows(self) -> int:
         return self.ids.shape[0]
+
+    @property
+    def owner(self) -> mx.array:
+        """int32 [R]: the segment of each row."""
+        return self.segment[: self.rows]
 
 
 @dataclass(frozen=True)
@@ -91,7 +100,7 @@ class Planner:
         return Plan(
             segments=tuple(segments),
             ids=_int32(np.concatenate([np.asarray(w.ids, np.int32) for w in windows])),
-            segment=_int32(owner),
+            segment=_int32(padded(owner)),
             window=_int32(self._window_places(segments, position, owner, slots)),
             window_table=self.rope.window(position),
             compressed_table=self.rope.compressed(position),
@@ -134,7 +143,7 @@ class Planner:
         rotary = self.rope.compressed((position[closing] // ratio) * ratio)
         visible = (position + 1) // ratio
         return Compressed(
-            _int32(places), _int32(visible), _int32(closing), _int32(partner), rotary, _int32(destination)
+            _int32(places), _int32(padded(visible)), _int32(closing), _int32(partner), rotary, _int32(destination)
         )
 
 

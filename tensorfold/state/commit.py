@@ -68,7 +68,7 @@ class Commit:
         self._open_pairs(fewer)
 
     def _kept_rows(self, kept: mx.array) -> mx.array:
-        owner = self.plan.segment
+        owner = self.plan.owner
         return mx.arange(self.plan.rows, dtype=mx.int32) - self._first[owner] < kept[owner]
 
     def _open_pairs(self, kept: mx.array) -> None:

@@ -108,7 +108,7 @@ class MockNetwork:
     def __call__(self, plan, caches: Caches, watch=None) -> Forward:
         self.forwards += 1
         ids = plan.ids
-        position = plan.compressed[1].visible - 1
+        position = plan.compressed[1].visible[: plan.rows] - 1
         window = encode(ids, position, caches.window[0].shape[1])
         seen, where = decode(self.backend.gather(Columns(caches.window[3], window, plan.window, RowKind.WINDOW)))
         total = mx.sum(mx.where(plan.window >= 0, term(seen, where), 0), 1)

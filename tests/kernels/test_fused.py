@@ -11,6 +11,7 @@ import pytest
 
 from tensorfold import kernels
 from tensorfold.kernels.attend import trials
+from tensorfold.kernels.attend.runs import NAMES, SCORED
 from tensorfold.kernels.inputs import Draw, extremes_bf16
 from tensorfold.kernels.kernel import as_mlx, as_numpy
 from tensorfold.kernels.rope import turns
@@ -92,20 +93,19 @@ def test_rows_of_an_unknown_kind_are_refused() -> None:
         kernels.get("norm_rope_pack").launch(case.arrays, kind="wide", norm=False)
 
 
-@pytest.mark.parametrize("backend", ["cuda", "metal", "host"])
-def test_few_rows_attend_in_more_threadgroups(backend: str) -> None:
-    kernel = kernels.get("attend")
+@pytest.mark.parametrize("name, groups", [("attend_scores", (24, 24)), ("attend_values", (128, 64))])
+def test_few_rows_attend_in_more_threadgroups(name: str, groups: tuple[int, int]) -> None:
+    kernel = kernels.get(name)
     (case,) = [c for c in kernel.cases() if c.name == "64 x 512"]
-    groups = {}
-    for rows in (1, 16):
+    for rows, expected in zip((1, 2), groups):
         arrays = [np.repeat(a, rows, 0) if n in kernel.row_inputs else a for n, a in zip(kernel.inputs, case.arrays)]
-        launch = kernel.launch(arrays, kernel.geometry(backend, arrays))
-        groups[rows] = launch.grid[0] // launch.threadgroup[0]
-    assert groups == {"cuda": {1: 64, 16: 16}, "metal": {1: 128, 16: 16}, "host": {1: 8, 16: 8}}[backend]
+        launch = kernel.launch(arrays, kernel.geometry("cuda", arrays))
+        assert launch.grid[0] // launch.threadgroup[0] == expected
 
 
 @pytest.mark.parametrize("width", [32, 192, 320, 1024])
 def test_heads_of_other_widths_are_refused(width: int) -> None:
     case = trials.case("odd", 2, width, (1, 16, 16), 1)
+    arrays = dict(zip(NAMES, case.arrays))
     with pytest.raises(ValueError, match=f"heads of {width} elements"):
-        kernels.get("attend").launch(case.arrays)
+        kernels.get("attend_scores").launch([arrays[n] for n in SCORED])

@@ -179,7 +179,7 @@ class Sublayers:
             indexer.head_weights(x),
             keys,
             self.plan,
-            part.visible,
+            part.visible[: self.plan.rows],
             shared.candidates,
         )
         return Attended(x, x, shared.selection, None)

@@ -7,7 +7,6 @@ kernel states.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 import mlx.core as mx
@@ -29,14 +28,7 @@ from tensorfold.kernels.launch import launcher
 from tensorfold.kernels.matvec import matvec_bf16, matvec_fp8
 from tensorfold.kernels.rope_pack import norm_rope_pack
 from tensorfold.kernels.select import select
-
-
-@cache
-def _scalar(value: float) -> mx.array:
-    """A one-element array, computed: a lazy one would belong to the thread that made it."""
-    array = mx.array(np.array([value], np.float32))
-    mx.eval(array)
-    return array
+from tensorfold.small import constant
 
 
 class Apart(NamedTuple):
@@ -56,9 +48,10 @@ class KernelBackend(Composed):
         launcher(name)
         self.config, self.name, self.by_row = config, name, by_row
         self.traceable = name != "host"  # the host runs each launch at once
-        self._eps, self._hc_eps = _scalar(config.rms_norm_eps), _scalar(config.hc_eps)
-        self._limit, self._scale = _scalar(config.swiglu_limit), _scalar(config.routed_scaling_factor)
-        self._root = _scalar(config.hidden_size**-0.5)
+        self._eps, self._hc_eps = constant(np.float32, config.rms_norm_eps), constant(np.float32, config.hc_eps)
+        self._limit = constant(np.float32, config.swiglu_limit)
+        self._scale = constant(np.float32, config.routed_scaling_factor)
+        self._root = constant(np.float32, config.hidden_size**-0.5)
 
     def _run(self, kernel: str, *arrays: mx.array, **options: Any) -> list[mx.array]:
         return kernels.get(kernel)(*arrays, backend=self.name, **options)

@@ -9,6 +9,7 @@ import numpy as np
 
 from tensorfold.backend.kernels.weights import FEWEST, Gathered
 from tensorfold.backend.pool import Shapes, SlotArray
+from tensorfold.small import constant
 
 
 class GatheredRoom:
@@ -22,9 +23,8 @@ class GatheredRoom:
         place = np.arange(rows, dtype=np.uint64)[:, None] * np.uint64(stride) + np.array(self._starts, np.uint64)
         place = place.reshape(rows, 3, 2)
         up, down = (mx.array(np.ascontiguousarray(place[:, part])) for part in (slice(2), slice(2, None)))
-        origin = mx.array(np.zeros(1, np.uint64))
-        mx.eval(up, down, origin)
-        self.weight = Gathered(self._shard.array, up, down, origin, (shapes[0][0], shapes[4][0]), 16)
+        mx.eval(up, down)
+        self.weight = Gathered(self._shard.array, up, down, constant(np.uint64, 0), (shapes[0][0], shapes[4][0]), 16)
 
     def parts(self, slot: int) -> list[np.ndarray]:
         run = self._shard.slot(slot)

@@ -9,6 +9,7 @@ import mlx.core as mx
 import numpy as np
 
 from tensorfold.backend.base import WeightSource
+from tensorfold.small import constant
 
 ROW = 16384  # a dimension of an MLX array is limited to 2^31, so many bytes are rows of this many
 FEWEST = 8  # Metal hands a kernel fewer elements than this in another address space
@@ -86,9 +87,8 @@ def load_experts(source: WeightSource, prefix: str, count: int) -> Gathered:
     width = _width(place[..., 0])
     # contiguous, or they would be copied at each launch
     up, last = (mx.array(np.ascontiguousarray(place[:, part])) for part in (slice(2), slice(2, None)))
-    origin = mx.array(np.zeros(1, np.uint64))
-    mx.eval(shard, up, last, origin)
-    return Gathered(shard, up, last, origin, (rows, down), width)
+    mx.eval(shard, up, last)
+    return Gathered(shard, up, last, constant(np.uint64, 0), (rows, down), width)
 
 
 def _copied(source: WeightSource, names: list[list[str]]) -> tuple[mx.array, list[int]]:

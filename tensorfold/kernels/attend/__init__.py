@@ -6,15 +6,25 @@ softmax needs them all.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import mlx.core as mx
 import numpy as np
 
 from tensorfold.kernels.attend import scores, values
 from tensorfold.kernels.attend.runs import room
-from tensorfold.kernels.exact import f32
+from tensorfold.small import constant
 
 KERNELS = (scores.KERNEL, values.KERNEL)
 Run = tuple[mx.array, mx.array, mx.array]
+
+
+@lru_cache
+def _none(rows: int, d: int) -> tuple[mx.array, mx.array]:
+    """One compressed row and places that are empty, computed: a lazy array would be computed anew each round."""
+    none = mx.zeros((1, d // 2 + d // 16), mx.uint8), mx.full((rows, 1), -1, mx.int32)
+    mx.eval(none)
+    return none
 
 
 def attend(
@@ -27,11 +37,11 @@ def attend(
     rows, _, d = q.shape
     k = packed[2].shape[1] if packed else 0
     if packed is None or not k:
-        none = mx.zeros((1, d // 2 + d // 16), mx.uint8)
-        packed = none, none, mx.full((rows, 1), -1, mx.int32)
+        none, nowhere = _none(rows, d)
+        packed = none, none, nowhere
     cache, fresh, places = packed
     runs = *window, cache, fresh if fresh.size else cache[:1], places
-    sizes = mx.array([window[0].shape[0], window[2].shape[1], cache.shape[0], k, room(runs)], mx.int32)
-    scale = mx.array(np.array([float(d) ** -0.5], f32))
+    sizes = constant(np.int32, window[0].shape[0], window[2].shape[1], cache.shape[0], k, room(runs))
+    scale = constant(np.float32, float(d) ** -0.5)
     (found,) = KERNELS[0](q, table, *runs, scale, sizes, backend=backend)
     return KERNELS[1](found, table, *runs, sink, sizes, backend=backend)[0]

@@ -31,7 +31,7 @@ template <int H, int D, int RD, int HG, int G, int E, int S, int SPAN, bool WIDE
     uint simdgroup_index_in_threadgroup [[simdgroup_index_in_threadgroup]],
     uint thread_index_in_threadgroup [[thread_index_in_threadgroup]]) {
   constexpr int T = 32 * G, WIDTH = D / S, SLICES = WIDTH / (32 * E), SPLIT = G / SLICES, BLOCKS = SPAN / 64,
-                PLACES = (SPAN + T - 1) / T;
+                PLACES = (SPAN + T - 1) / T, TASKS = (HG * BLOCKS + G - 1) / G;
   constexpr int PART = HG * WIDTH, BESIDE = SPLIT < 2 ? 1 : SPLIT < BLOCKS ? SPLIT : BLOCKS;
   constexpr int PAIRS = SPLIT < 2 ? HG * E / 2 : (PART / 2 + T - 1) / T;  // pairs of outputs that a thread owns
   constexpr uint STILL = uint(D - RD) / 2u;                              // pairs of a head that are not turned
@@ -44,7 +44,7 @@ template <int H, int D, int RD, int HG, int G, int E, int S, int SPAN, bool WIDE
   P_SHARED float sums[HG * BLOCKS];
   P_SHARED float top[HG];
   P_SHARED float divisor[HG];
-  P_TG float* score = (P_TG float*)weights;
+  P_TG float* weight = (P_TG float*)weights;
   uint lane = thread_index_in_simdgroup, group = simdgroup_index_in_threadgroup, me = thread_index_in_threadgroup;
   uint share = threadgroup_position_in_grid.x % uint(S), head = threadgroup_position_in_grid.x / uint(S) * uint(HG);
   ulong row = threadgroup_position_in_grid.y;
@@ -78,33 +78,46 @@ template <int H, int D, int RD, int HG, int G, int E, int S, int SPAN, bool WIDE
       if (at < here) place[at] = found;
       if (at < here && (lane & 15u) == 0u) used[at / 16u] = both >> (lane / 16u) & 1u;
     }
-    for (uint task = group; task < uint(HG) * blocks; task += uint(G)) {
-      uint h = task % uint(HG), block = task / uint(HG), j = h * uint(SPAN) + block * 64u + lane;
-      ulong from = (row * uint(H) + head + h) * all + base + block * 64u + lane;
-      float low = scores[from], high = scores[from + 32u], highest = p_lanemax(p_max(low, high));
-      score[j] = low;
-      score[j + 32u] = high;
-      if (lane == 0u) peak[h * uint(BLOCKS) + block] = highest;
+    float low[TASKS], high[TASKS];
+    #pragma unroll
+    for (int t = 0; t < TASKS; t++) {
+      uint task = group + uint(t * G), block = task / uint(HG);
+      ulong from = (row * uint(H) + head + task % uint(HG)) * all + base + block * 64u + lane;
+      low[t] = block < blocks ? scores[from] : 0.0f;
+      high[t] = block < blocks ? scores[from + 32u] : 0.0f;
+    }
+    #pragma unroll
+    for (int t = 0; t < TASKS; t++) {
+      uint task = group + uint(t * G), block = task / uint(HG);
+      float highest = p_lanemax(p_max(low[t], high[t]));
+      if (lane == 0u && block < blocks) peak[task % uint(HG) * uint(BLOCKS) + block] = highest;
     }
     P_BARRIER();
-    for (uint task = group; task < uint(HG) * blocks; task += uint(G)) {
-      uint h = task % uint(HG), block = task / uint(HG), j = h * uint(SPAN) + block * 64u + lane, at = h * uint(BLOCKS);
-      float old = top[h];
-      for (uint b = 0u; b < block; b++) old = p_max(old, peak[at + b]);
-      float now = p_max(old, peak[at + block]);
-      bool a = place[block * 64u + lane] >= 0, b = place[block * 64u + lane + 32u] >= 0;
-      float low = a ? p_exp(p_sub(score[j], now)) : 0.0f;
-      float high = b ? p_exp(p_sub(score[j + 32u], now)) : 0.0f;
-      float sum = p_lanesum(p_add(low, high));
-      if (lane == 0u) {
-        shrink[at + block] = p_exp(p_sub(old, now));
-        sums[at + block] = sum;
-      }
+    #pragma unroll
+    for (int t = 0; t < TASKS; t++) {
+      uint task = group + uint(t * G), h = task % uint(HG), block = task / uint(HG), at = h * uint(BLOCKS);
+      float now = top[h];
+      #pragma unroll
+      for (uint b = 0u; b < uint(BLOCKS); b++) now = b <= block && block < blocks ? p_max(now, peak[at + b]) : now;
+      uint j = block * 64u + lane;
+      bool a = block < blocks && place[j] >= 0, b = block < blocks && place[j + 32u] >= 0;
+      low[t] = a ? p_exp(p_sub(low[t], now)) : 0.0f;
+      high[t] = b ? p_exp(p_sub(high[t], now)) : 0.0f;
+      float sum = p_lanesum(p_add(low[t], high[t]));
+      if (lane == 0u && block < blocks) sums[at + block] = sum;
       // an empty column's values are +0 and its P is -0: adding their product, -0, changes nothing
-      low = low < 5.42101086e-20f ? 0.0f : p_round_bf(low);
-      high = high < 5.42101086e-20f ? 0.0f : p_round_bf(high);
-      score[j] = a ? low : p_neg(0.0f);
-      score[j + 32u] = b ? high : p_neg(0.0f);
+      low[t] = low[t] < 5.42101086e-20f ? 0.0f : p_round_bf(low[t]);
+      high[t] = high[t] < 5.42101086e-20f ? 0.0f : p_round_bf(high[t]);
+      if (block < blocks) {
+        weight[h * uint(SPAN) + j] = a ? low[t] : p_neg(0.0f);
+        weight[h * uint(SPAN) + j + 32u] = b ? high[t] : p_neg(0.0f);
+      }
+    }
+    if (me < uint(HG) * blocks) {
+      uint at = me % uint(HG) * uint(BLOCKS), block = me / uint(HG);
+      float old = top[me % uint(HG)];
+      for (uint b = 0u; b < block; b++) old = p_max(old, peak[at + b]);
+      shrink[at + block] = p_exp(p_sub(old, p_max(old, peak[at + block])));
     }
     P_BARRIER();
     if (own_head < uint(HG)) {
@@ -122,7 +135,7 @@ template <int H, int D, int RD, int HG, int G, int E, int S, int SPAN, bool WIDE
       float sum[HG * E];
       #pragma unroll
       for (int i = 0; i < HG * E; i++) sum[i] = 0.0f;
-      if (block < blocks) attend_block<HG, D, E, SPAN, WIDE>(runs, place, used, score, 64u * block, near, first, sum);
+      if (block < blocks) attend_block<HG, D, E, SPAN, WIDE>(runs, place, used, weight, 64u * block, near, first, sum);
       if (SPLIT < 2) {
         #pragma unroll
         for (int i = 0; i < 2 * PAIRS; i++) {

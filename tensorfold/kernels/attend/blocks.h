@@ -42,10 +42,28 @@ P_FN void attend_fetch(
     }
   }
 }
+// N weights, one or at a multiple of four.
+template <int N> P_FN void attend_weights(const P_TG float* p, P_THREAD float* weight) {
+  #pragma unroll
+  for (int i = 0; i < N; i += 4) {
+    if (N == 1) {
+      weight[0] = p[0];
+    } else {
+      float4 four = ((const P_TG AttendQuad*)p)[i / 4].at;
+      weight[i] = four.x;
+      weight[(i + 1) % N] = four.y;
+      weight[(i + 2) % N] = four.z;
+      weight[(i + 3) % N] = four.w;
+    }
+  }
+}
 // Those columns in order, weights from p on: sum[h * E + e] = fma(P, value, sum).
 template <int HG, int E, int SPAN, int N, bool NEAR>
 P_FN void attend_add(const P_THREAD uint* code, const P_THREAD uint* scale, const P_TG float* p, P_THREAD float* sum) {
   constexpr int BYTES = NEAR ? E : E / 2, WORDS = BYTES < 4 ? 1 : BYTES / 4, EACH = NEAR ? 4 : 8;
+  float weight[HG * N];
+  #pragma unroll
+  for (int h = 0; h < HG; h++) attend_weights<N>(p + h * SPAN, weight + h * N);
   #pragma unroll
   for (int c = 0; c < N; c++) {
     float v[E < EACH ? EACH : E], unit = attend_unit<NEAR>(scale[c]);
@@ -55,9 +73,8 @@ P_FN void attend_add(const P_THREAD uint* code, const P_THREAD uint* scale, cons
     for (int e = 0; e < E; e++) v[e] = p_mul(v[e], unit);
     #pragma unroll
     for (int h = 0; h < HG; h++) {
-      float weight = p[h * SPAN + c];
       #pragma unroll
-      for (int e = 0; e < E; e++) sum[h * E + e] = p_fma(weight, v[e], sum[h * E + e]);
+      for (int e = 0; e < E; e++) sum[h * E + e] = p_fma(weight[h * N + c], v[e], sum[h * E + e]);
     }
   }
 }

@@ -1,91 +1,120 @@
 // Scores of attention: eight lanes with a column each, four such groups of lanes for the four running sums. Knows no softmax.
 #pragma once
+#include "rope/turn.h"
 #include "rows.h"
 
 // Rows of `query` in threadgroup memory, in floats: sum by sum, four floats between, so that the four sums lie in other banks.
 #define P_QUERY_SUM(D) ((D) / 4 + 4)
 
-// Codes and scale byte of a group of 16 elements in NC columns' rows, zeros where a column is empty.
-template <int D, int NC, bool NEAR, bool WIDE>
-P_FN void attend_group(
+// Eight neighbours of heads' queries into `query`, turned by `angles` (those of the last RD elements of a head) and rounded; `i`
+// counts eights over the heads.
+template <int D, int RD>
+P_FN void attend_query(const P_DEV bfloat16_t* q, const P_DEV float* angles, uint i, P_TG float* query) {
+  constexpr uint STILL = uint(D - RD);  // elements of a head that are not turned
+  uint d = i % uint(D / 8) * 8u;
+  uint4 words = ((const P_DEV uint4*)q)[i];
+  P_TG float* to = query + i / uint(D / 8) * uint(4 * P_QUERY_SUM(D)) + d / 16u % 4u * uint(P_QUERY_SUM(D)) + d / 64u * 16u + d % 16u;
+  #pragma unroll
+  for (uint k = 0u; k < 4u; k++) {
+    float v[2];
+    v[0] = p_bflo(p_word(words, k));
+    v[1] = p_bfhi(p_word(words, k));
+    if (d + 2u * k >= STILL) rope_turn<false>(v, angles[d + 2u * k - STILL], angles[d + 2u * k + 1u - STILL]);
+    to[2u * k] = p_round_bf(v[0]);
+    to[2u * k + 1u] = p_round_bf(v[1]);
+  }
+}
+// Codes and scale bytes of AT groups of 16 elements, four groups apart, in NC columns' rows, zeros where a column is empty.
+template <int D, int NC, int AT, bool NEAR, bool WIDE>
+P_FN void attend_groups(
     const P_DEV uchar* const P_THREAD* row, const P_THREAD int* places, uint group, P_THREAD uint* code, P_THREAD uint* scale) {
   constexpr int WORDS = NEAR ? 4 : 2;
   #pragma unroll
-  for (int c = 0; c < NC; c++) {
+  for (int i = 0; i < AT * NC; i++) {
+    uint at = group + uint(4 * (i / NC));
     #pragma unroll
-    for (int i = 0; i < WORDS; i++) code[c * WORDS + i] = 0u;
-    scale[c] = 0u;
-    if (places[c] >= 0) {
-      attend_words<WORDS, WIDE>(row[c] + group * uint(4 * WORDS), code + c * WORDS);
-      scale[c] = row[c][uint(P_CODE_BYTES(D, NEAR)) + group / (NEAR ? 2u : 1u)];
+    for (int k = 0; k < WORDS; k++) code[i * WORDS + k] = 0u;
+    scale[i] = 0u;
+    if (places[i % NC] >= 0) {
+      attend_words<WORDS, WIDE>(row[i % NC] + at * uint(4 * WORDS), code + i * WORDS);
+      scale[i] = row[i % NC][uint(P_CODE_BYTES(D, NEAR)) + at / (NEAR ? 2u : 1u)];
     }
   }
 }
-// sum[c * HG + h] of running sum `part`, for HG heads and the NC columns places[0], places[8], ...; a group is on its way while
-// the one before is added.
-template <int HG, int D, int NC, bool NEAR, bool WIDE>
-P_FN void attend_dots(
-    const P_TG float* query, const P_DEV uchar* cache, const P_DEV uchar* fresh, int held, const P_THREAD int* places, uint part,
-    P_THREAD float* sum) {
+// sum[c * HG + h] += a group's products with HG queries, from q on.
+template <int HG, int D, int NC, bool NEAR>
+P_FN void attend_products(const P_TG float* q, const P_THREAD uint* code, const P_THREAD uint* scale, P_THREAD float* sum) {
   constexpr int WORDS = NEAR ? 4 : 2;
-  const P_DEV uchar* row[NC];
-  uint code[NC * WORDS], scale[NC], later[NC * WORDS], later_scale[NC];
+  float unit[NC];
   #pragma unroll
-  for (int c = 0; c < NC; c++) row[c] = attend_row(cache, fresh, held, places[c] < 0 ? 0 : places[c], uint(P_ROW_BYTES(D, NEAR)));
-  const P_TG float* q = query + part * uint(P_QUERY_SUM(D));
-  attend_group<D, NC, NEAR, WIDE>(row, places, part, code, scale);
-  #pragma unroll 1
-  for (uint group = part; group < uint(D / 16); group += 4u) {
-    if (group + 4u < uint(D / 16)) attend_group<D, NC, NEAR, WIDE>(row, places, group + 4u, later, later_scale);
-    float unit[NC];
+  for (int c = 0; c < NC; c++) unit[c] = attend_unit<NEAR>(scale[c]);
+  #pragma unroll
+  for (int half_group = 0; half_group < 2; half_group++) {
+    float v[NC * 8];
     #pragma unroll
-    for (int c = 0; c < NC; c++) unit[c] = attend_unit<NEAR>(scale[c]);
+    for (int c = 0; c < NC; c++) {
+      const P_THREAD uint* word = code + c * WORDS + half_group * (WORDS / 2);
+      attend_values<NEAR>(word[0], v + c * 8);
+      if (NEAR) attend_values<NEAR>(word[WORDS / 4], v + c * 8 + 4);
+      #pragma unroll
+      for (int e = 0; e < 8; e++) v[c * 8 + e] = p_mul(v[c * 8 + e], unit[c]);
+    }
     #pragma unroll
-    for (int half_group = 0; half_group < 2; half_group++) {
-      float v[NC * 8];
+    for (int h = 0; h < HG; h++) {
       #pragma unroll
-      for (int c = 0; c < NC; c++) {
-        const P_THREAD uint* word = code + c * WORDS + half_group * (WORDS / 2);
-        attend_values<NEAR>(word[0], v + c * 8);
-        if (NEAR) attend_values<NEAR>(word[WORDS / 4], v + c * 8 + 4);
+      for (int e = 0; e < 8; e += 4) {
+        float4 a = *(const P_TG float4*)(q + h * 4 * P_QUERY_SUM(D) + half_group * 8 + e);
         #pragma unroll
-        for (int e = 0; e < 8; e++) v[c * 8 + e] = p_mul(v[c * 8 + e], unit[c]);
-      }
-      #pragma unroll
-      for (int h = 0; h < HG; h++) {
-        #pragma unroll
-        for (int e = 0; e < 8; e += 4) {
-          float4 a = *(const P_TG float4*)(q + h * 4 * P_QUERY_SUM(D) + half_group * 8 + e);
-          #pragma unroll
-          for (int c = 0; c < NC; c++) {
-            float s = p_fma(a.x, v[c * 8 + e], sum[c * HG + h]);
-            s = p_fma(a.y, v[c * 8 + e + 1], s);
-            s = p_fma(a.z, v[c * 8 + e + 2], s);
-            sum[c * HG + h] = p_fma(a.w, v[c * 8 + e + 3], s);
-          }
+        for (int c = 0; c < NC; c++) {
+          float s = p_fma(a.x, v[c * 8 + e], sum[c * HG + h]);
+          s = p_fma(a.y, v[c * 8 + e + 1], s);
+          s = p_fma(a.z, v[c * 8 + e + 2], s);
+          sum[c * HG + h] = p_fma(a.w, v[c * 8 + e + 3], s);
         }
       }
     }
-    q = q + 16;
-    #pragma unroll
-    for (int i = 0; i < NC * WORDS; i++) code[i] = later[i];
-    #pragma unroll
-    for (int c = 0; c < NC; c++) scale[c] = later_scale[c];
   }
 }
-// Scores of NC columns a lane, 8 apart, the first SIMD group's lane's at `scores`; `end` of them from there on exist. An empty
-// column's is -infinity. scores[h * stride + column]. All lanes of a SIMD group come here.
-template <int HG, int D, int NC, bool NEAR, bool WIDE>
+// What a threadgroup of T threads does with one kind of columns: queries into `query`, then the scores of NC columns a lane, 8 apart,
+// the first SIMD group's lane's at `scores`; `left` of them from there on exist. An empty column's is -infinity.
+// scores[h * stride + column]. AT groups of a row are on their way while the AT before are added.
+template <int HG, int D, int RD, int T, int NC, int AT, bool NEAR, bool WIDE>
 P_FN void attend_task(
-    const P_TG float* query, const P_DEV uchar* cache, const P_DEV uchar* fresh, int held, const P_THREAD int* places, uint lane,
-    float scale, P_DEV float* scores, uint stride, uint end) {
-  float sum[NC * HG];
-  uint any = 0u;
+    const P_DEV bfloat16_t* q, const P_DEV float* angles, P_TG float* query, const P_DEV uchar* cache, const P_DEV uchar* fresh,
+    int held, const P_THREAD int* places, uint me, uint lane, float scale, P_DEV float* scores, uint stride, int left) {
+  constexpr int WORDS = NC * AT * (NEAR ? 4 : 2), EIGHTS = HG * D / 8;
+  const P_DEV uchar* row[NC];
+  uint code[WORDS], unit[NC * AT], later[WORDS], later_unit[NC * AT], part = lane >> 3, any = 0u;
   #pragma unroll
-  for (int c = 0; c < NC; c++) any = any | (places[c] >= 0 ? 1u : 0u);
+  for (int c = 0; c < NC; c++) {
+    any = any | (places[c] >= 0 ? 1u : 0u);
+    row[c] = attend_row(cache, fresh, held, places[c] < 0 ? 0 : places[c], uint(P_ROW_BYTES(D, NEAR)));
+  }
+  attend_groups<D, NC, AT, NEAR, WIDE>(row, places, part, code, unit);
+  #pragma unroll
+  for (int i = 0; i < (EIGHTS + T - 1) / T; i++) {
+    if (uint(i * T) + me < uint(EIGHTS)) attend_query<D, RD>(q, angles, uint(i * T) + me, query);
+  }
+  P_BARRIER();
+  float sum[NC * HG];
   #pragma unroll
   for (int i = 0; i < NC * HG; i++) sum[i] = 0.0f;
-  if (p_laneor(any) != 0u) attend_dots<HG, D, NC, NEAR, WIDE>(query, cache, fresh, held, places, lane >> 3, sum);
+  const P_TG float* from = query + part * uint(P_QUERY_SUM(D));
+  #pragma unroll 1
+  for (uint group = p_laneor(any) != 0u ? part : uint(D / 16); group < uint(D / 16); group += uint(4 * AT)) {
+    if (group + uint(4 * AT) < uint(D / 16)) {
+      attend_groups<D, NC, AT, NEAR, WIDE>(row, places, group + uint(4 * AT), later, later_unit);
+    }
+    #pragma unroll
+    for (int a = 0; a < AT; a++) {
+      attend_products<HG, D, NC, NEAR>(from + 16 * a, code + a * (WORDS / AT), unit + a * NC, sum);
+    }
+    from = from + 16 * AT;
+    #pragma unroll
+    for (int i = 0; i < WORDS; i++) code[i] = later[i];
+    #pragma unroll
+    for (int i = 0; i < NC * AT; i++) unit[i] = later_unit[i];
+  }
   #pragma unroll
   for (int c = 0; c < NC; c++) {
     uint column = uint(8 * c) + lane;
@@ -95,7 +124,7 @@ P_FN void attend_task(
       s = p_add(s, simd_shuffle_xor(s, ushort(16)));
       s = p_mul(s, scale);
       s = p_abs(s) < 5.42101086e-20f ? 0.0f : s;
-      if (lane < 8u && column < end) p_store(scores + uint(h) * stride + column, places[c] >= 0 ? s : p_neg(p_inf()));
+      if (lane < 8u && int(column) < left) p_store(scores + uint(h) * stride + column, places[c] >= 0 ? s : p_neg(p_inf()));
     }
   }
 }

@@ -20,10 +20,11 @@ _BARRIERS = (
 )
 
 _SCORES = (
-    Control("barrier after the queries dropped", "P_BARRIER();\n  if (first", "if (first"),
-    Control("queries not turned", "rope_turn<false>(v, table[at], table[at + 1u]);", ""),
-    Control("queries not rounded", "query[at] = p_round_bf(v[0]);", "query[at] = v[0];"),
-    Control("angles of the first row", "angles = row * uint(RD)", "angles = 0u"),
+    Control("barrier after the queries dropped", "P_BARRIER();", "", file="dots.h"),
+    Control("queries not turned", "if (d + 2u * k >= STILL)", "if (false)", file="dots.h"),
+    Control("queries not rounded", "to[2u * k] = p_round_bf(v[0]);", "to[2u * k] = v[0];", file="dots.h"),
+    Control("angles of the first row", "table + row * uint(RD)", "table"),
+    Control("queries of the first heads", "q + (row * uint(H) + head) * uint(D)", "q + row * uint(H) * uint(D)"),
     Control("a place that belongs to another row", "window_places[row * w + column]", "window_places[column]"),
     Control("a compressed place that belongs to another row", "packed_places[row * k +", "packed_places["),
     Control("scores of the first heads", "(row * uint(H) + head) * all + first", "row * uint(H) * all + first"),
@@ -31,11 +32,12 @@ _SCORES = (
         "neighbouring groups to one sum",
         "d / 16u % 4u * uint(P_QUERY_SUM(D)) + d / 64u * 16u",
         "d / uint(D / 4) * uint(P_QUERY_SUM(D)) + d % uint(D / 4) / 16u * 16u",
+        file="dots.h",
     ),
     Control(
         "groups of a row in another order",
-        "NEAR, WIDE>(row, places, group + 4u,",
-        "NEAR, WIDE>(row, places, group ^ 4u,",
+        "uint at = group + uint(4 * (i / NC));",
+        "uint at = (group + uint(4 * (i / NC))) ^ 4u % uint(D / 16);",
         file="dots.h",
     ),
     Control(
@@ -46,14 +48,14 @@ _SCORES = (
     ),
     Control(
         "a score's products added from the last",
-        "float s = p_fma(a.x, v[c * 8 + e], sum[c * HG + h]);\n            s = p_fma(a.y, v[c * 8 + e + 1], s);",
-        "float s = p_fma(a.y, v[c * 8 + e + 1], sum[c * HG + h]);\n            s = p_fma(a.x, v[c * 8 + e], s);",
+        "float s = p_fma(a.x, v[c * 8 + e], sum[c * HG + h]);\n          s = p_fma(a.y, v[c * 8 + e + 1], s);",
+        "float s = p_fma(a.y, v[c * 8 + e + 1], sum[c * HG + h]);\n          s = p_fma(a.x, v[c * 8 + e], s);",
         file="dots.h",
     ),
     Control(
         "last group missed",
-        "group < uint(D / 16); group += 4u",
-        "group < uint(D / 16) - 4u; group += 4u",
+        "group < uint(D / 16); group +=",
+        "group < uint(D / 16) - 4u; group +=",
         file="dots.h",
     ),
     Control(
@@ -65,13 +67,13 @@ _SCORES = (
     Control("scores not scaled", "s = p_mul(s, scale);", "", file="dots.h"),
     Control(
         "scale of the neighbouring group",
-        "+ group / (NEAR ? 2u : 1u)]",
-        "+ (group ^ 1u) / (NEAR ? 2u : 1u)]",
+        "+ at / (NEAR ? 2u : 1u)]",
+        "+ (at ^ 1u) / (NEAR ? 2u : 1u)]",
         file="dots.h",
     ),
     Control("last columns of a window missed", "(w + uint(8 * G - 1)) / uint(8 * G)", "w / uint(8 * G)"),
     Control("a compressed place too far", "column < w + k)", "column <= w + k)"),
-    Control("a score too far", "lane < 8u && column < end", "lane < 8u", file="dots.h"),
+    Control("a score too far", "lane < 8u && int(column) < left", "lane < 8u", file="dots.h"),
     Control("a new row taken from the cache", "place < held ?", "place <= held ?", file="rows.h"),
 )
 
@@ -85,10 +87,19 @@ _SOFTMAX = (
     Control(
         "total not fused", "total = p_fma(total, shrink[i], sums[i])", "total = p_add(p_mul(total, shrink[i]), sums[i])"
     ),
-    Control("P not rounded", "0.0f : p_round_bf(low)", "0.0f : low"),
-    Control("sum of rounded P", "p_lanesum(p_add(low, high))", "p_lanesum(p_add(p_round_bf(low), p_round_bf(high)))"),
-    Control("maximum of the block alone", "float now = p_max(old, peak[at + block]);", "float now = peak[at + block];"),
+    Control("P not rounded", "0.0f : p_round_bf(low[t])", "0.0f : low[t]"),
+    Control(
+        "sum of rounded P",
+        "p_lanesum(p_add(low[t], high[t]))",
+        "p_lanesum(p_add(p_round_bf(low[t]), p_round_bf(high[t])))",
+    ),
+    Control("maximum of the block alone", "now = b <= block", "now = b == block"),
     Control("maximum of one block before", "for (uint b = 0u; b < block; b++)", "for (uint b = 1u; b < block; b++)"),
+    Control(
+        "shrunk by the maximum alone",
+        "p_exp(p_sub(old, p_max(old, peak[at + block])))",
+        "p_exp(p_sub(old, peak[at + block]))",
+    ),
     Control("maximum not carried on", "top[own_head] = highest;", ""),
     Control("sink of the first heads", "p_load(sink[head + own_head])", "p_load(sink[own_head])"),
     Control("sink left out", "p_add(total, p_exp(p_sub(p_load(sink[head + own_head]), highest)))", "total"),

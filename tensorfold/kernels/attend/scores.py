@@ -31,7 +31,7 @@ def plan(arrays: Sequence[Any], geometry: Geometry) -> Launch:
     columns, groups = room(runs), geometry["G"]
     template = {
         "H": heads, "D": d, "RD": shape.turned, "HG": each(geometry["HG"], heads), "G": groups, "NC": geometry["NC"],
-        "WIDE": shape.wide,
+        "AT": min(geometry["AT"], d // 64), "WIDE": shape.wide,
     }  # fmt: skip
     near = runs[2].shape[1]
     tiles = -(-near // (8 * groups)) + -(-(columns - near) // (8 * geometry["NC"] * groups))
@@ -40,18 +40,19 @@ def plan(arrays: Sequence[Any], geometry: Geometry) -> Launch:
 
 
 def choose(backend: str, arrays: Sequence[Any]) -> int:
-    """One row: small threadgroups, so that every core has one; several: more columns share turned queries."""
-    return int(arrays[0].shape[0] > 1)
+    """Many rows: more columns a lane share what is read of queries; few: more lanes."""
+    return int(arrays[0].shape[0] >= 16)
 
 
 def _size(*arrays: Array) -> list[Array]:
     return [ref.scores_and_size(*arrays)[1]]
 
 
-# HG heads a threadgroup, G SIMD groups, NC compressed columns a thread
+# HG heads a threadgroup, G SIMD groups, NC compressed columns a thread, AT groups of a row at a time
 GEOMETRIES = (
-    {"HG": 8, "G": 4, "NC": 1},
-    {"HG": 8, "G": 8, "NC": 2},
+    {"HG": 8, "G": 8, "NC": 1, "AT": 2},
+    {"HG": 8, "G": 8, "NC": 2, "AT": 1},
+    {"HG": 4, "G": 4, "NC": 1, "AT": 2},
 )
 KERNEL = Kernel(
     name="attend_scores",
@@ -73,6 +74,6 @@ KERNEL = Kernel(
     controls=mistakes.SCORES,
     cases=trials.scores_cases,
     row_inputs=("q", "table", "window_places", "packed_places"),
-    alignment=ALIGNMENT,
+    alignment={**ALIGNMENT, "q": 16},
     choose=choose,
 )

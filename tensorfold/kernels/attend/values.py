@@ -45,8 +45,10 @@ def plan(arrays: Sequence[Any], geometry: Geometry) -> Launch:
 
 
 def choose(backend: str, arrays: Sequence[Any]) -> int:
-    """Few rows: heads in shares, blocks beside one another, so that every core has some; many: whole heads."""
-    return int(arrays[0].shape[0] > 16)
+    """Few rows: heads in shares, blocks beside one another, so that every core has some; many: whole heads, more of
+    which share a decoded row."""
+    rows = arrays[0].shape[0]
+    return 0 if rows == 1 else 1 if rows < 24 else 2
 
 
 def _slack(*arrays: Array) -> list[Array]:
@@ -56,8 +58,9 @@ def _slack(*arrays: Array) -> list[Array]:
 # HG heads a threadgroup, G SIMD groups, E elements a lane, S shares of a head, SPAN columns at a time; in the last few
 # columns and blocks at a time, so that short cases too go round more than once
 GEOMETRIES = (
-    {"HG": 4, "G": 10, "E": 2, "S": 8, "SPAN": 640},
-    {"HG": 8, "G": 8, "E": 2, "S": 1, "SPAN": 320},
+    {"HG": 2, "G": 20, "E": 4, "S": 4, "SPAN": 640},
+    {"HG": 2, "G": 10, "E": 8, "S": 2, "SPAN": 640},
+    {"HG": 8, "G": 4, "E": 4, "S": 1, "SPAN": 320},
     {"HG": 1, "G": 8, "E": 2, "S": 2, "SPAN": 256},
 )
 KERNEL = Kernel(

@@ -17,6 +17,7 @@ from tensorfold.kernels import inputs
 from tensorfold.kernels.exact import f32, load, store_f32
 from tensorfold.kernels.kernel import Array, Bound, Case, Control, Geometry, Kernel, Launch
 from tensorfold.kernels.select import select
+from tensorfold.small import constant
 
 
 def plan(arrays: Sequence[Any], geometry: Geometry, block: int) -> Launch:
@@ -49,7 +50,7 @@ def reference(scores: Array, visible: Array, columns: Array, block: int) -> list
 
 def candidate_blocks(scores: mx.array, visible: mx.array, block: int, topk: int, *, backend: str) -> mx.array:
     """1 for each of the best `topk` blocks, else 0: int32 [R, ceil(C / block)], the `kept` of `select`."""
-    columns = mx.array([scores.shape[1]], mx.int32)
+    columns = constant(np.int32, scores.shape[1])
     best = KERNELS[0](scores, visible, columns, backend=backend, block=block)[0]
     return select(best, visible, topk, flags=True, backend=backend)
 

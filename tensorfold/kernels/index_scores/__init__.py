@@ -16,6 +16,7 @@ from tensorfold.kernels import inputs
 from tensorfold.kernels.codes import E2M1, UE8M0, unpack_nibbles
 from tensorfold.kernels.exact import F32, f32, flush, load, mul_flushed, store_f32, wide
 from tensorfold.kernels.kernel import Array, Bound, Case, Control, Geometry, Kernel, Launch
+from tensorfold.small import constant
 
 
 def plan(arrays: Sequence[Any], geometry: Geometry) -> Launch:
@@ -39,11 +40,6 @@ def plan(arrays: Sequence[Any], geometry: Geometry) -> Launch:
     each = geometry["T"] if shared else 1
     template = {"H": heads, "K": k, "T": each, "WIDE": row_bytes % 4 == 0}
     return Launch(template, (-(-c * each // threads) * threads, rows, 1), (threads, 1, 1), ((rows, c),), (mx.float32,))
-
-
-def choose(backend: str, arrays: Sequence[Any]) -> int:
-    """One row: wide threadgroups, of which few run; several: more threads a column."""
-    return int(arrays[0].shape[0] > 1)
 
 
 def unpack(rows: Array) -> tuple[F32, F32]:
@@ -111,7 +107,7 @@ def index_scores(
     backend: str,
 ) -> mx.array:
     """Scores float32 [R, C] of rows against their segment's `places` [S, C]; an empty place (-1) gives -inf."""
-    sizes = mx.array([cache.shape[0], places.shape[1]], mx.int32)
+    sizes = constant(np.int32, cache.shape[0], places.shape[1])
     fresh = fresh if fresh.size else cache[:1]
     return KERNELS[0](queries, weights, cache, fresh, places, segment, sizes, backend=backend)[0]
 
@@ -162,7 +158,7 @@ KERNELS = (
         path=Path(__file__).with_name("index_scores.metal"),
         inputs=("queries", "weights", "cache", "fresh", "places", "segment", "sizes"),
         outputs=("scores",),
-        geometries=({"G": 8, "T": 4}, {"G": 4, "T": 8}, {"G": 2, "T": 1}),
+        geometries=({"G": 4, "T": 8}, {"G": 8, "T": 4}, {"G": 2, "T": 1}),
         plan=plan,
         reference=reference,
         stated=stated,
@@ -211,6 +207,5 @@ KERNELS = (
         cases=cases,
         row_inputs=("queries", "weights", "segment"),
         alignment={"cache": 4, "fresh": 4},
-        choose=choose,
     ),
 )

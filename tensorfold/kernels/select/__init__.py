@@ -15,6 +15,7 @@ import numpy as np
 from tensorfold.kernels import inputs
 from tensorfold.kernels.exact import f32, load
 from tensorfold.kernels.kernel import Array, Bound, Case, Control, Geometry, Kernel, Launch
+from tensorfold.small import constant
 
 
 def plan(arrays: Sequence[Any], geometry: Geometry, k: int, block: int = 0, flags: bool = False) -> Launch:
@@ -73,7 +74,7 @@ def select(
 
     `kept` int32 [R, ceil(C / block)] (of `candidate_blocks`) limits the choice: other scores count as -inf.
     """
-    sizes = mx.array([scores.shape[1], k], mx.int32)
+    sizes = constant(np.int32, scores.shape[1], k)
     kept = visible if kept is None else kept
     return KERNELS[0](scores, visible, kept, sizes, backend=backend, k=k, block=block, flags=flags)[0]
 
