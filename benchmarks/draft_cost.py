@@ -76,8 +76,7 @@ def pass_seconds(bench: LayerBench, repeats: int) -> dict[str, float]:
     mx.eval(slots, tokens, last, table, warm, taps, rotary)
 
     def propose() -> Any:
-        found = drafter.propose_warm(caches, slots, tokens, last, table, *warm)
-        return [found.ids, found.confidence]
+        return drafter.propose_warm(caches, slots, tokens, last, table, *warm)
 
     return {"propose": seconds(propose, repeats), "ingest": seconds(lambda: drafter.ingest(taps, rotary), repeats)}
 

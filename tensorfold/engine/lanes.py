@@ -17,7 +17,7 @@ from tensorfold.engine.pick import Picked, pick
 from tensorfold.engine.rows import RowParams
 from tensorfold.engine.slot import NumericError, Outcome, Slot, TokenLogprobs
 from tensorfold.engine.verify import Verdict, Window, judge
-from tensorfold.network.dspark import Drafter, Proposals
+from tensorfold.network.dspark import Drafter
 from tensorfold.network.engram import Gather
 from tensorfold.network.forward import Network
 from tensorfold.network.plan import Plan, Planner
@@ -86,8 +86,8 @@ class Lanes:
         rewindable = any(lane.drafts and lane.slot.params.stop for lane in lanes)
         commit = Commit(self.caches, plan, new, rings, self.backend, rewindable)
         commit.keep(verdict.kept)
-        proposals = self._propose(lanes, verdict)
-        values = self._values(verdict, picked, proposals)
+        drafts = self._propose(lanes, verdict)
+        values = self._values(verdict, picked, drafts)
         mx.async_eval(list(values.values()))
         self._prepare_next(lanes, plan)
         read = blocking_read(values)
@@ -95,7 +95,7 @@ class Lanes:
         self._rewind(commit, read["kept"], self._apply(lanes, read))
         mx.async_eval(self.caches.arrays())  # written in place, now that nothing of the round reads them any more
         if all(lane.known == 1 for lane in lanes):
-            self.budget.costs.add(plan.rows, proposals is not None, time.perf_counter() - begun)
+            self.budget.costs.add(plan.rows, drafts is not None, time.perf_counter() - begun)
         return [lane.slot for lane in lanes]
 
     # ---- schedule
@@ -182,8 +182,8 @@ class Lanes:
             head += len(lane.heads)
         return windows
 
-    def _propose(self, lanes: Sequence[Lane], verdict: Verdict) -> Proposals | None:
-        """Drafts for the next round, from what this one is about to keep."""
+    def _propose(self, lanes: Sequence[Lane], verdict: Verdict) -> mx.array | None:
+        """Drafts int32 [S, B] for the next round, from what this one is about to keep."""
         drafting = [i for i, lane in enumerate(lanes) if lane.wants]
         if not drafting or self.drafter is None:
             return None
@@ -209,17 +209,17 @@ class Lanes:
             step = rows.at(last + (2 + i), mx.concatenate([verdict.tokens[some], before], 1))
             return pick(logits, step, draw=self.backend.draw).ids
 
-        return self.drafter.propose(*where, draw)
+        return self.drafter.propose(*where, draw).ids
 
     # ---- apply
 
-    def _values(self, verdict: Verdict, picked: Picked | None, proposals: Proposals | None) -> dict[str, mx.array]:
+    def _values(self, verdict: Verdict, picked: Picked | None, drafts: mx.array | None) -> dict[str, mx.array]:
         values = {"kept": verdict.kept, "tokens": verdict.tokens, "finite": verdict.finite}
         if picked is not None and picked.logprob is not None:
             found = {"logprob": picked.logprob, "top_ids": picked.top_ids, "top_logprobs": picked.top_logprobs}
             values |= {name: value for name, value in found.items() if value is not None} | {"fine": picked.finite}
-        if proposals is not None:
-            values["drafts"] = proposals.ids
+        if drafts is not None:
+            values["drafts"] = drafts
         return values
 
     def _apply(self, lanes: Sequence[Lane], read: dict[str, np.ndarray]) -> list[int]:

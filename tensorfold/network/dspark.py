@@ -111,30 +111,36 @@ class Drafter:
         table: rotary table float32 [S, B, rd/2, 2] of positions position+1 .. position+B.
         """
         hidden, base = self._block(caches.rings, slots, tokens, position, table)
-        return Proposals(*self._walk(hidden, base, tokens, draw))
+        drafts, before, logits = self._walk(base, tokens, draw)
+        joined = mx.concatenate([hidden, mx.stack(before, 1)], -1)
+        confidence = self.backend.matvec_f32(joined.reshape(-1, joined.shape[-1]), self.confidence)
+        return Proposals(mx.stack(drafts, 1), confidence.reshape(hidden.shape[:2]), mx.stack(logits, 1))
 
     def propose_warm(
         self, caches: Caches, slots: mx.array, tokens: mx.array, position: mx.array, table: mx.array,
         temperature: mx.array, seed: mx.array,
-    ) -> Proposals:  # fmt: skip
-        """`propose` by the backend's own draw, for slots that ask for no more than a temperature: float32 [S] and seeds
-        uint32 [S, 2]; one graph from the rings to the last draft."""
+    ) -> mx.array:  # fmt: skip
+        """The drafts of `propose`, int32 [S, B], by the backend's own draw, for slots that ask for no more than a
+        temperature: float32 [S] and seeds uint32 [S, 2]; one graph from the rings to the last draft."""
         rows = slots, tokens, position, table, temperature, seed
-        return Proposals(*self._warm(caches.rings, *rows))
+        drafts: mx.array = self._warm(caches.rings, *rows)
+        return drafts
 
     def _warm_rows(
         self, rings: list[mx.array], slots: mx.array, tokens: mx.array, position: mx.array, table: mx.array,
         temperature: mx.array, seed: mx.array,
-    ) -> tuple[mx.array, mx.array, mx.array]:  # fmt: skip
+    ) -> mx.array:  # fmt: skip
         pick = self.backend.draw
         if pick is None:
             raise ValueError(f"backend {self.backend.name} has no draw of its own: use propose")
 
-        def draw(i: int, logits: mx.array, _: mx.array) -> mx.array:
-            return pick(logits, temperature, seed, position + (2 + i))[0]
+        ahead = position[None] + mx.arange(2, 2 + self.block, dtype=mx.int32)[:, None]
 
-        hidden, base = self._block_rows(rings, slots, tokens, position, table)
-        return self._walk(hidden, base, tokens, draw)
+        def draw(i: int, logits: mx.array, _: mx.array) -> mx.array:
+            return pick(logits, temperature, seed, ahead[i])[0]
+
+        _, base = self._block_rows(rings, slots, tokens, position, table)
+        return mx.stack(self._walk(base, tokens, draw)[0], 1)
 
     def _block_rows(
         self, rings: list[mx.array], slots: mx.array, tokens: mx.array, position: mx.array, table: mx.array
@@ -153,19 +159,16 @@ class Drafter:
         return hidden.reshape(count, block, -1), base
 
     def _walk(
-        self, hidden: mx.array, base: mx.array, tokens: mx.array, draw: Draw
-    ) -> tuple[mx.array, mx.array, mx.array]:
-        """Drafts, confidence and logits by Markov steps: each draft's logits depend on the draft before it."""
-        b = self.backend
-        drafts, logits, confidence = [tokens], [], []
+        self, base: mx.array, tokens: mx.array, draw: Draw
+    ) -> tuple[list[mx.array], list[mx.array], list[mx.array]]:
+        """By Markov steps, each [S] or [S, ...]: the drafts, the embedding of the token before each, and its logits."""
+        b, none = self.backend, mx.zeros((tokens.shape[0], 0), mx.int32)
+        drafts, before, logits = list[mx.array](), list[mx.array](), list[mx.array]()
         for i in range(self.block):
-            before = b.embed(drafts[-1], self.markov_embed)
-            confidence.append(b.matvec_f32(mx.concatenate([hidden[:, i], before], -1), self.confidence)[:, 0])
-            logits.append(base[:, i] + b.matvec_f32(before, self.markov_head))
-            drafts.append(
-                draw(i, logits[-1], mx.stack(drafts[1:], 1) if i else mx.zeros((tokens.shape[0], 0), mx.int32))
-            )
-        return mx.stack(drafts[1:], 1), mx.stack(confidence, 1), mx.stack(logits, 1)
+            before.append(b.embed(drafts[-1] if i else tokens, self.markov_embed))
+            logits.append(base[:, i] + b.matvec_f32(before[-1], self.markov_head))
+            drafts.append(draw(i, logits[-1], mx.stack(drafts, 1) if i else none))
+        return drafts, before, logits
 
     def _places(self, held: int, slots: mx.array, position: mx.array) -> mx.array:
         """int32 [S, W + B]: the slot's rows of a ring of `held` rows in order, then the block's own, then empty."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -12,6 +14,8 @@ from tensorfold.backend.layout import RowKind
 from tensorfold.backend.ops import attention, glue
 from tensorfold.contract.value import outside
 from tensorfold.kernels.attend import Run, attend, trials
+from tensorfold.kernels.attend import reference as ref
+from tensorfold.kernels.attend.runs import NAMES, SCORED, VALUED
 from tensorfold.kernels.candidate_blocks import candidate_blocks
 from tensorfold.kernels.index_scores import index_scores, packed
 from tensorfold.kernels.inputs import Draw
@@ -84,11 +88,12 @@ def test_candidates_and_a_choice_among_them_equal_ops(c: int, block: int, blocks
 
 def runs(case: Case) -> tuple[dict[str, mx.array], Run, Run | None]:
     """The arrays of a case, its window run and its compressed run."""
-    a = dict(zip(trials.NAMES, map(as_mlx, case.arrays)))
+    a = dict(zip(NAMES, map(as_mlx, case.arrays)))
     far = (a["packed"], a["packed_new"], a["packed_places"]) if int(a["sizes"][3]) else None
     return a, (a["window"], a["window_new"], a["window_places"]), far
 
 
+BOTH = [("attend_scores", SCORED), ("attend_values", VALUED)]
 CASES = [
     trials.case("8 x 64", 8, 64, (5, 32, 40), 1),
     trials.case("window alone", 8, 64, (3, 133, 0), 2),
@@ -100,19 +105,25 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_attend_and_ops_within_the_bound(case: Case) -> None:
-    kernel = kernels.get("attend")
+    """Both kernels' bounds together."""
+    scores, values = kernels.get("attend_scores"), kernels.get("attend_values")
     a, near, far = runs(case)
     columns = [Columns(*near, RowKind.WINDOW)] + ([Columns(*far, RowKind.COMPRESSED)] if far else [])
-    truths = kernel.reference(*case.arrays)
+    given = trials.only(SCORED, case).arrays
+    exact, size = ref.scores_and_size(*given)
+    arrays = exact.astype(np.float32), *trials.only(VALUED, case).arrays[1:]
+    truth, slack = ref.truth_and_slack(*arrays, off=size * scores.bound.absolute)
+    bound = replace(values.bound, scale=lambda *_: [slack])
     made = attend(a["q"], a["table"], a["sink"], near, far, backend="host")
     twin = glue.rope(attention.attend(glue.rope(a["q"], a["table"], False), columns, a["sink"]), a["table"], True)
     for y in (made, twin):
-        found, worst = outside(kernel.bound, [as_numpy(y)], truths, case.arrays, {})
+        found, worst = outside(bound, [as_numpy(y)], [truth], arrays, {})
         assert not found and worst <= 1, found
 
 
-def test_attend_of_more_columns_than_threadgroup_memory_holds() -> None:
-    kernel, case = kernels.get("attend"), trials.case("long", 8, 64, (2, 133, 700), 5)
+@pytest.mark.parametrize("name, names", BOTH)
+def test_attend_of_more_columns_than_threadgroup_memory_holds(name: str, names: tuple[str, ...]) -> None:
+    kernel, case = kernels.get(name), trials.only(names, trials.case("long", 8, 64, (2, 133, 700), 5))
     expected = kernel.stated(*case.arrays)[0]
     for geometry in kernel.geometries:
         assert np.array_equal(run_host(kernel, list(case.arrays), kernel.launch(case.arrays, geometry))[0], expected)
@@ -121,14 +132,14 @@ def test_attend_of_more_columns_than_threadgroup_memory_holds() -> None:
 def test_an_output_that_is_shrunk_to_nothing_is_zero_whatever_empty_columns_follow() -> None:
     """A far higher score shrinks what is below zero to -0, and the part of its block, +0, makes it +0: so the parts of
     empty blocks, +0 too, change nothing."""
-    kernel, found = kernels.get("attend"), []
+    kernel, found = kernels.get("attend_values"), []
     for width in (96, 320):
-        a = dict(zip(trials.NAMES, (x.copy() for x in trials.case("zero", 8, 64, (1, width, 0), 6).arrays)))
+        a = dict(zip(NAMES, (x.copy() for x in trials.case("zero", 8, 64, (1, width, 0), 6).arrays)))
         a["q"][:] = 0x3F80
         a["window"][:2, 64:], a["window"][0, :64], a["window"][1, :64] = 127, 0xB8, 0x80
         a["window"][1, 0], a["window"][1, 64] = 0x7E, 129
         a["window_places"][:], a["window_places"][0, 0], a["window_places"][0, 70] = -1, 0, 1
-        arrays = tuple(a.values())
+        arrays = trials.only(VALUED, Case("zero", tuple(a.values()))).arrays
         found.append(kernel.stated(*arrays)[0])
         for geometry in kernel.geometries:
             made = run_host(kernel, list(arrays), kernel.launch(arrays, geometry))[0]
@@ -136,8 +147,9 @@ def test_an_output_that_is_shrunk_to_nothing_is_zero_whatever_empty_columns_foll
     assert np.all(found[0][..., 1:48] == 0) and np.any(found[0]) and np.array_equal(*found)
 
 
-def test_attend_of_narrow_rows_at_odd_addresses_changes_no_bit() -> None:
-    kernel, case = kernels.get("attend"), trials.case("8 x 64", 8, 64, (5, 32, 40), 1)
+@pytest.mark.parametrize("name, names", BOTH)
+def test_attend_of_narrow_rows_at_odd_addresses_changes_no_bit(name: str, names: tuple[str, ...]) -> None:
+    kernel, case = kernels.get(name), trials.only(names, trials.case("8 x 64", 8, 64, (5, 32, 40), 1))
     expected = kernel.stated(*case.arrays)[0]
     places = [1 if a.dtype == np.uint8 else 0 for a in case.arrays] + [0]
     assert np.array_equal(run_host(kernel, list(case.arrays), kernel.launch(case.arrays), offsets=places)[0], expected)
@@ -170,9 +182,12 @@ def test_attend_turns_as_rope_before_and_after(case: Case) -> None:
 @pytest.mark.parametrize(
     "name, change",
     [
-        ("attend", 7),
-        ("attend", 2),
-        ("attend", 1),
+        ("attend_scores", 7),
+        ("attend_scores", 2),
+        ("attend_scores", 1),
+        ("attend_values", 7),
+        ("attend_values", 1),
+        ("attend_values", 0),
         ("index_scores", 5),
         ("compress_pair", 1),
         ("select_rows", 1),

@@ -172,11 +172,13 @@ def _round_bf16(x: F64) -> tuple[F64, F64, F64]:
     )
 
 
-def attended_and_slack(scores: Array, *rest: Array) -> tuple[F64, F64]:
-    """Before the turn: the attended truth in float64, [R, H, D], and how far float32 may lead away from it."""
+def attended_and_slack(scores: Array, *rest: Array, off: F64 | float = 0.0) -> tuple[F64, F64]:
+    """Before the turn: the attended truth in float64, [R, H, D], and how far float32 may lead away from it where a score
+    is off by `off` at most."""
     *runs, sink, sizes = rest
     cols = columns(runs, sizes)
     keys, s, half = cols.keys.astype(np.float64), wide(scores), 2.0**-24
+    off = np.broadcast_to(off, s.shape)
     rows, heads, d = *s.shape[:2], keys.shape[-1]
     with np.errstate(all="ignore"):
         top, total = np.full((rows, heads), -1e30), np.zeros((rows, heads))
@@ -192,8 +194,9 @@ def attended_and_slack(scores: Array, *rest: Array) -> tuple[F64, F64]:
             apart = here - peak[..., None]
             p = np.where(live, np.exp(apart), 0)
             rounded, step, tie = _round_bf16(p)
-            # relative error of p: the rounding of the difference, exp
-            error = np.where(p > 0, (np.abs(apart) + 6) * half, 0)
+            # relative error of p: its score's and the maximum's, the rounding of their difference, exp
+            apiece = 2 * np.where(live, off[:, :, part], 0).max(-1, keepdims=True)
+            error = np.where(p > 0, apiece + (np.abs(apart) + 6) * half, 0)
             flips = np.where(tie <= error * p, step, 0)
             out = out * shrink[..., None] + np.einsum("rhc,rcd->rhd", rounded, value)
             lost = lost * shrink[..., None] + np.einsum("rhc,rcd->rhd", flips + 2.0**-63, size)
@@ -217,9 +220,9 @@ def _turned_slack(lost: F64, size: F64, table: Array) -> F64:
     return y
 
 
-def truth_and_slack(scores: Array, table: Array, *rest: Array) -> tuple[F64, F64]:
+def truth_and_slack(scores: Array, table: Array, *rest: Array, off: F64 | float = 0.0) -> tuple[F64, F64]:
     """The values' truth in float64, [R, H, D], and how far float32 may lead away from it before the last rounding."""
-    truth, slack = attended_and_slack(scores, *rest)
+    truth, slack = attended_and_slack(scores, *rest, off=off)
     with np.errstate(all="ignore"):
         rounded, step, tie = _round_bf16(truth)
         reach = slack + 2 * 2.0**-24 * np.abs(truth) + 2.0**-126

@@ -147,7 +147,7 @@ def special_codes() -> Case:
     return changed(made, "special codes", **arrays)
 
 
-def _of(names: tuple[str, ...], made: Case, bounded: bool = True) -> Case:
+def only(names: tuple[str, ...], made: Case, bounded: bool = True) -> Case:
     """The arrays of `names` alone; "scores" are those of the others, as their kernel gives them."""
     found = dict(zip(NAMES, made.arrays))
     if "scores" in names:
@@ -176,7 +176,7 @@ def _extreme() -> Case:
 def scores_cases() -> list[Case]:
     """Beside the common ones: sums that cancel within a running sum and between two."""
     more = [cancelling_scores(64), cancelling_scores(16)]
-    return [*(_of(SCORED, c) for c in [*_common(), *more]), _of(SCORED, _extreme(), bounded=False)]
+    return [*(only(SCORED, c) for c in [*_common(), *more]), only(SCORED, _extreme(), bounded=False)]
 
 
 def values_cases() -> list[Case]:
@@ -191,4 +191,4 @@ def values_cases() -> list[Case]:
         changed(base, "steep", q=inputs.Draw(57).bf16(16, 8, 64, scale=60.0)),
         case("8 x 512, long", 8, 512, (1, 40, 290), 58),
     ]
-    return [_of(VALUED, c) for c in [*_common(), *more]]
+    return [only(VALUED, c) for c in [*_common(), *more]]
