@@ -9,7 +9,7 @@ import mlx.core as mx
 import numpy as np
 
 from tensorfold.engine.params import SamplingParams
-from tensorfold.small import constant
+from tensorfold.small import constant, start_of_longer
 
 PADDING = -1
 
@@ -50,7 +50,8 @@ class RowParams:
         """temperature float32 [R], seed uint32 [R, 2], position int32 [R] of R rows; zeros where all are greedy."""
         if self.temperature is None or self.seed is None or self.position is None:
             none = [0] * rows
-            return constant(np.float32, *none), mx.zeros((rows, 2), mx.uint32), constant(np.int32, *none)
+            seeds = constant(np.uint32, *none, *none).reshape(rows, 2)
+            return constant(np.float32, *none), seeds, constant(np.int32, *none)
         return self.temperature, self.seed, self.position.astype(mx.int32)
 
     @staticmethod
@@ -87,10 +88,10 @@ class RowParams:
             seen = _padded(used, PADDING, np.int32)
         seeds = np.array([p.seed for p in params], dtype=np.uint64)
         words = np.stack([seeds & np.uint64(0xFFFFFFFF), seeds >> np.uint64(32)], axis=-1).astype(np.uint32)
-        place = positions if isinstance(positions, mx.array) else mx.array(np.asarray(positions, dtype=np.int64))
+        place = positions if isinstance(positions, mx.array) else _positions(positions)
         return RowParams(
-            temperature=column(lambda p: p.temperature, mx.float32, sampled),
-            seed=mx.array(words) if sampled else None,
+            temperature=start_of_longer(np.array([p.temperature for p in params], np.float32)) if sampled else None,
+            seed=start_of_longer(words) if sampled else None,
             position=place if sampled else None,
             # a greedy row's filters cannot change its pick
             top_k=column(lambda p: p.top_k, mx.int32, any(p.top_k and p.temperature > 0 for p in params)),
@@ -109,6 +110,11 @@ class RowParams:
         if seen is not None and more_seen is not None:
             seen = mx.concatenate([seen, more_seen.astype(mx.int32)], axis=-1)
         return replace(self, position=None if self.position is None else position, seen=seen)
+
+
+def _positions(positions: Sequence[int]) -> mx.array:
+    found = np.asarray(positions, np.int64)
+    return start_of_longer(found.astype(np.int32) if found.max(initial=0) < 2**31 else found)
 
 
 def _padded(lists: Sequence[Sequence[float] | np.ndarray], padding: float, dtype: type) -> mx.array:

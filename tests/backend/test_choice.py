@@ -57,8 +57,8 @@ def test_kernels_that_do_not_build_are_one_error_at_load(monkeypatch: pytest.Mon
     """The compiler's words, and what to do, instead of a traceback at the first token."""
 
     def broken(*_: object) -> None:
-        raise RuntimeError("attend.metal:98: error: use of undeclared identifier 'x'\nmore words")
+        raise RuntimeError("attend_values.metal:98: error: use of undeclared identifier 'x'\nmore words")
 
     monkeypatch.setattr(launch.HostLauncher, "__call__", broken)
-    with pytest.raises(BackendError, match=r"attend.metal:98.*backend=.ops."):
+    with pytest.raises(BackendError, match=r"attend_values.metal:98.*backend=.ops."):
         tensorfold.Model.load(EXAMPLE, backend="host", draft=False)

@@ -77,6 +77,7 @@ def test_the_drafter_is_the_published_one(backend: str) -> None:
     drafterkit.check_context_rows(drafts)
     drafterkit.check_drafts(drafts)
     drafterkit.check_confidences_and_logits(drafts)
+    drafterkit.check_drafts_of_one_graph(drafts)
 
 
 def test_the_stream_of_random_weights_is_the_published_one(backend: str) -> None:

@@ -122,7 +122,7 @@ def test_attend_and_ops_within_the_bound(case: Case) -> None:
 
 
 @pytest.mark.parametrize("name, names", BOTH)
-def test_attend_of_more_columns_than_threadgroup_memory_holds(name: str, names: tuple[str, ...]) -> None:
+def test_attend_of_more_columns_than_a_threadgroup_takes_at_once(name: str, names: tuple[str, ...]) -> None:
     kernel, case = kernels.get(name), trials.only(names, trials.case("long", 8, 64, (2, 133, 700), 5))
     expected = kernel.stated(*case.arrays)[0]
     for geometry in kernel.geometries:

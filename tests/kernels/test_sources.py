@@ -100,7 +100,7 @@ def test_a_mistake_is_planted_exactly_once() -> None:
     assert planted.text != kernel.text and backend_text(kernel.text, True) != backend_text(planted.text, True)
 
 
-# a launch that stands for several may be as long as they are, less what they share
+# a launch of several parts may be as long as they are, less what they share
 TOGETHER = {
     "attend_values": 18000,
     "moe_up": 18000,

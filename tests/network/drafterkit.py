@@ -36,13 +36,14 @@ class Drafts:
         table = RopeTables(self.sub.config).window(np.arange(len(self.sub.trace.ids)))
         return self.drafter.ingest(self.sub.trace.mx("main_hidden"), table)
 
-    def rings(self, last: int) -> Caches:
-        """Caches of one slot whose drafter rings hold the last W positions up to `last`."""
-        caches = Caches(self.sub.config, 1, stages=len(self.context))
+    def rings(self, *last: int) -> Caches:
+        """Caches of slots whose drafter rings hold the last W positions up to `last`, one a slot."""
+        caches = Caches(self.sub.config, len(last), stages=len(self.context))
         width = self.sub.config.sliding_window
-        at = np.arange(max(0, last - width + 1), last + 1)
-        for ring, rows in zip(caches.rings, self.context):
-            ring[mx.array(at % width)] = rows[mx.array(at)]
+        for slot, end in enumerate(last):
+            at = np.arange(max(0, end - width + 1), end + 1)
+            for ring, rows in zip(caches.rings, self.context):
+                ring[mx.array(slot * width + at % width)] = rows[mx.array(at)]
         return caches
 
     def proposals(self, p: int) -> Proposals:
@@ -75,6 +76,28 @@ def check_drafts(d: Drafts) -> None:
     """Every draft is the published one."""
     for p in POSITIONS:
         assert np.array(d.proposals(p).ids)[0].tolist() == d.sub.trace[f"draft.{p}.ids"][1:].tolist(), p
+
+
+def check_drafts_of_one_graph(d: Drafts) -> None:
+    """The graph from the rings to the last draft draws what steps draw, for three slots and for each alone."""
+    s, block, pick = d.sub, d.drafter.block, d.sub.backend.draw
+    assert pick is not None
+    last, seed = np.array([50, 57, 63], np.int32), mx.array(np.array([[1, 0], [7, 9], [3, 0]], np.uint32))
+    tokens = mx.array(np.array([s.trace[f"draft.{p}.ids"][0] for p in last], np.int32))
+    tables = mx.stack([RopeTables(s.config).window(np.arange(p + 1, p + 1 + block)) for p in last])
+    caches, slots, position = d.rings(*last.tolist()), mx.arange(3, dtype=mx.int32), mx.array(last)
+
+    def drawn(temperature: mx.array, of: slice = slice(None)) -> tuple[list[list[int]], list[list[int]]]:
+        where = caches, slots[of], tokens[of], position[of], tables[of]
+        warm = temperature[of], seed[of]
+        steps = d.drafter.propose(*where, lambda i, z, _: pick(z, *warm, position[of] + (2 + i))[0]).ids
+        return d.drafter.propose_warm(*where, *warm).tolist(), steps.tolist()
+
+    warm = mx.array([0.0, 1.5, 3.0])
+    together, steps = drawn(warm)
+    assert together == steps and [drawn(warm, slice(i, i + 1))[0][0] for i in range(3)] == together
+    greedy = drawn(mx.zeros(3))[0]
+    assert together[0] == greedy[0] and together[1:] != greedy[1:]
 
 
 def check_confidences_and_logits(d: Drafts) -> None:

@@ -12,7 +12,7 @@ import mlx.core as mx
 import numpy as np
 
 from tensorfold.kernels.attend import scores, values
-from tensorfold.kernels.attend.runs import room
+from tensorfold.kernels.attend.runs import columns_of
 from tensorfold.small import constant
 
 KERNELS = (scores.KERNEL, values.KERNEL)
@@ -41,7 +41,7 @@ def attend(
         packed = none, none, nowhere
     cache, fresh, places = packed
     runs = *window, cache, fresh if fresh.size else cache[:1], places
-    sizes = constant(np.int32, window[0].shape[0], window[2].shape[1], cache.shape[0], k, room(runs))
+    sizes = constant(np.int32, window[0].shape[0], window[2].shape[1], cache.shape[0], k, columns_of(runs))
     scale = constant(np.float32, float(d) ** -0.5)
     (found,) = KERNELS[0](q, table, *runs, scale, sizes, backend=backend)
     return KERNELS[1](found, table, *runs, sink, sizes, backend=backend)[0]

@@ -32,10 +32,10 @@ template <int H, int D, int RD, int HG, int G, int E, int S, int SPAN, bool WIDE
     uint thread_index_in_threadgroup [[thread_index_in_threadgroup]]) {
   constexpr int T = 32 * G, WIDTH = D / S, SLICES = WIDTH / (32 * E), SPLIT = G / SLICES, BLOCKS = SPAN / 64,
                 PLACES = (SPAN + T - 1) / T, TASKS = (HG * BLOCKS + G - 1) / G;
-  constexpr int PART = HG * WIDTH, BESIDE = SPLIT < 2 ? 1 : SPLIT < BLOCKS ? SPLIT : BLOCKS;
+  constexpr int PART = HG * WIDTH, BESIDE = SPLIT < BLOCKS ? SPLIT : BLOCKS;
   constexpr int PAIRS = SPLIT < 2 ? HG * E / 2 : (PART / 2 + T - 1) / T;  // pairs of outputs that a thread owns
   constexpr uint STILL = uint(D - RD) / 2u;                              // pairs of a head that are not turned
-  P_SHARED float parts[BESIDE * PART];
+  P_SHARED float parts[SPLIT < 2 ? 1 : BESIDE * PART];
   P_SHARED AttendQuad weights[HG * SPAN / 4];
   P_SHARED int place[SPAN];
   P_SHARED uint used[SPAN / 16];

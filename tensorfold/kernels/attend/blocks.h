@@ -42,7 +42,7 @@ P_FN void attend_fetch(
     }
   }
 }
-// N weights, one or at a multiple of four.
+// N weights: one, or N at a multiple of four.
 template <int N> P_FN void attend_weights(const P_TG float* p, P_THREAD float* weight) {
   #pragma unroll
   for (int i = 0; i < N; i += 4) {
@@ -68,7 +68,7 @@ P_FN void attend_add(const P_THREAD uint* code, const P_THREAD uint* scale, cons
   for (int c = 0; c < N; c++) {
     float v[E < EACH ? EACH : E], unit = attend_unit<NEAR>(scale[c]);
     #pragma unroll
-    for (int i = 0; i < WORDS; i++) attend_values<NEAR>(code[c * WORDS + i], v + i * EACH);
+    for (int i = 0; i < WORDS; i++) attend_decoded<NEAR>(code[c * WORDS + i], v + i * EACH);
     #pragma unroll
     for (int e = 0; e < E; e++) v[e] = p_mul(v[e], unit);
     #pragma unroll

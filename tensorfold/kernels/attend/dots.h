@@ -54,8 +54,8 @@ P_FN void attend_products(const P_TG float* q, const P_THREAD uint* code, const 
     #pragma unroll
     for (int c = 0; c < NC; c++) {
       const P_THREAD uint* word = code + c * WORDS + half_group * (WORDS / 2);
-      attend_values<NEAR>(word[0], v + c * 8);
-      if (NEAR) attend_values<NEAR>(word[WORDS / 4], v + c * 8 + 4);
+      attend_decoded<NEAR>(word[0], v + c * 8);
+      if (NEAR) attend_decoded<NEAR>(word[WORDS / 4], v + c * 8 + 4);
       #pragma unroll
       for (int e = 0; e < 8; e++) v[c * 8 + e] = p_mul(v[c * 8 + e], unit[c]);
     }
@@ -75,9 +75,9 @@ P_FN void attend_products(const P_TG float* q, const P_THREAD uint* code, const 
     }
   }
 }
-// What a threadgroup of T threads does with one kind of columns: queries into `query`, then the scores of NC columns a lane, 8 apart,
-// the first SIMD group's lane's at `scores`; `left` of them from there on exist. An empty column's is -infinity.
-// scores[h * stride + column]. AT groups of a row are on their way while the AT before are added.
+// What a threadgroup of T threads does with one kind of columns: queries into `query`, then the scores of NC columns a lane, 8
+// apart. scores[h * stride] is head h's of lane 0's first column, and `left` columns from there on exist. An empty column's is
+// -infinity. AT groups of a row are on their way while the AT before are added.
 template <int HG, int D, int RD, int T, int NC, int AT, bool NEAR, bool WIDE>
 P_FN void attend_task(
     const P_DEV bfloat16_t* q, const P_DEV float* angles, P_TG float* query, const P_DEV uchar* cache, const P_DEV uchar* fresh,

@@ -35,7 +35,7 @@ _SCORES = (
         file="dots.h",
     ),
     Control(
-        "groups of a row in another order",
+        "codes of another group",
         "uint at = group + uint(4 * (i / NC));",
         "uint at = (group + uint(4 * (i / NC))) ^ 4u % uint(D / 16);",
         file="dots.h",
@@ -64,6 +64,7 @@ _SCORES = (
         "places[c] >= 0 ? s : p_inf()",
         file="dots.h",
     ),
+    Control("small scores kept", "s = p_abs(s) < 5.42101086e-20f ? 0.0f : s;", "", file="dots.h"),
     Control("scores not scaled", "s = p_mul(s, scale);", "", file="dots.h"),
     Control(
         "scale of the neighbouring group",

@@ -173,8 +173,8 @@ def _round_bf16(x: F64) -> tuple[F64, F64, F64]:
 
 
 def attended_and_slack(scores: Array, *rest: Array, off: F64 | float = 0.0) -> tuple[F64, F64]:
-    """Before the turn: the attended truth in float64, [R, H, D], and how far float32 may lead away from it where a score
-    is off by `off` at most."""
+    """Before the turn: the attended truth in float64, [R, H, D], and how far float32 may lead away from it where scores
+    are off by `off` at most."""
     *runs, sink, sizes = rest
     cols = columns(runs, sizes)
     keys, s, half = cols.keys.astype(np.float64), wide(scores), 2.0**-24

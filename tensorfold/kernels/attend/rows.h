@@ -51,7 +51,7 @@ P_FN float attend_unit(uint byte) {
 }
 // Values of a word of codes, 4 of a window row or 8 of a compressed one, before their scale.
 template <bool NEAR>
-P_FN void attend_values(uint word, P_THREAD float* v) {
+P_FN void attend_decoded(uint word, P_THREAD float* v) {
   float4 a, b;
   if (NEAR) {
     a = p_e4m3x4(word);

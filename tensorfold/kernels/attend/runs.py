@@ -1,4 +1,4 @@
-"""What both kernels of attention read: packed rows by place, turned pairs, their shapes. Knows no geometry."""
+"""What both kernels of attention read: packed rows by place, turned pairs, their shapes. Knows no order of sums."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def columns(window: int, compressed: int) -> int:
     return -(-(window + compressed) // BLOCK) * BLOCK
 
 
-def room(runs: Sequence[Any]) -> int:
+def columns_of(runs: Sequence[Any]) -> int:
     """C of these runs."""
     return columns(runs[2].shape[1], runs[5].shape[1])
 
 
-def read(kernel: str, rows: int, d: int, table: Any, runs: Sequence[Any], sizes: Any) -> Shape:
+def checked(kernel: str, rows: int, d: int, table: Any, runs: Sequence[Any], sizes: Any) -> Shape:
     """Shapes of `rows` rows of heads of d elements: table float32 [R, RD / 2, 2], window rows [N and M, D + D / 32] and
     compressed rows [L and P, D / 2 + D / 16] uint8, places int32 [R, W] and [R, K], sizes int32 [5].
 
-    Raises ValueError where they do not fit.
+    K = 0 in `sizes` leaves the compressed rows out, whatever their places. Raises ValueError where they do not fit.
     """
     window, window_new, window_places, packed, packed_new, packed_places = runs
     if d not in WIDTHS:
@@ -53,6 +53,6 @@ def read(kernel: str, rows: int, d: int, table: Any, runs: Sequence[Any], sizes:
     return Shape(turned, d % 512 == 0)
 
 
-def each(most: int, heads: int) -> int:
+def heads_together(most: int, heads: int) -> int:
     """Heads of a threadgroup: the largest divisor of `heads` up to `most`."""
     return next(n for n in range(min(most, heads), 0, -1) if heads % n == 0)

@@ -13,25 +13,25 @@ import mlx.core as mx
 
 from tensorfold.kernels.attend import mistakes, trials
 from tensorfold.kernels.attend import reference as ref
-from tensorfold.kernels.attend.runs import ALIGNMENT, SCORED, each, read, room
+from tensorfold.kernels.attend.runs import ALIGNMENT, SCORED, checked, columns_of, heads_together
 from tensorfold.kernels.kernel import Array, Bound, Geometry, Kernel, Launch
 
 
 def plan(arrays: Sequence[Any], geometry: Geometry) -> Launch:
-    """q bfloat16 [R, H, D], table float32 [R, RD / 2, 2], rows and places as `runs.read` says, scale float32 [1],
+    """q bfloat16 [R, H, D], table float32 [R, RD / 2, 2], rows and places as `runs.checked` says, scale float32 [1],
     sizes int32 [N, W, L, K, C] -> scores float32 [R, H, C].
-
-    K = 0 in `sizes` leaves the compressed rows out, whatever their places.
     """
     q, table, *runs, scale, sizes = arrays
     rows, heads, d = q.shape
-    shape = read("attend_scores", rows, d, table, runs, sizes)
+    shape = checked("attend_scores", rows, d, table, runs, sizes)
     if tuple(scale.shape) != (1,):
         raise ValueError(f"attend_scores: scale {tuple(scale.shape)}, expected (1,)")
-    columns, groups = room(runs), geometry["G"]
+    columns, groups, at = columns_of(runs), geometry["G"], min(geometry["AT"], d // 64)
+    if d // 64 % at:
+        raise ValueError(f"attend_scores: {at} groups at a time do not divide the {d // 64} of a running sum")
     template = {
-        "H": heads, "D": d, "RD": shape.turned, "HG": each(geometry["HG"], heads), "G": groups, "NC": geometry["NC"],
-        "AT": min(geometry["AT"], d // 64), "WIDE": shape.wide,
+        "H": heads, "D": d, "RD": shape.turned, "HG": heads_together(geometry["HG"], heads), "G": groups,
+        "NC": geometry["NC"], "AT": at, "WIDE": shape.wide,
     }  # fmt: skip
     near = runs[2].shape[1]
     tiles = -(-near // (8 * groups)) + -(-(columns - near) // (8 * geometry["NC"] * groups))

@@ -58,12 +58,12 @@ def not_turned(rows: int, dims: int) -> Array:
     return np.tile(np.array([1, 0], f32), (rows, dims // 2, 1))
 
 
-def changed(made: Case, name: str, bounded: bool = True, **arrays: Any) -> Case:
+def changed(made: Case, name: str, **arrays: Any) -> Case:
     """A case with some arrays replaced, by name."""
     found = list(made.arrays)
     for key, value in arrays.items():
         found[NAMES.index(key)] = value
-    return Case(name, tuple(found), bounded=bounded)
+    return Case(name, tuple(found))
 
 
 def cancelling_values() -> Case:
@@ -80,7 +80,7 @@ def cancelling_values() -> Case:
 
 def cancelling_scores(apart: int) -> Case:
     """Large products that cancel those `apart` elements on, and small ones that do not, so the order of a score's sum
-    shows in P: 64 apart they cancel within one of its four sums, 16 apart between two."""
+    shows: 64 apart they cancel within one of its four sums, 16 apart between two."""
     made = case("", 2, 128, (3, 64, 0), 43)
     draw = inputs.Draw(44)
     rows = window(draw, 128, 128)

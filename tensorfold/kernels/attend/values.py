@@ -14,49 +14,50 @@ import mlx.core as mx
 
 from tensorfold.kernels.attend import mistakes, trials
 from tensorfold.kernels.attend import reference as ref
-from tensorfold.kernels.attend.runs import ALIGNMENT, VALUED, each, read, room
+from tensorfold.kernels.attend.runs import ALIGNMENT, VALUED, checked, columns_of, heads_together
 from tensorfold.kernels.kernel import Array, Bound, Geometry, Kernel, Launch
 
 
 def plan(arrays: Sequence[Any], geometry: Geometry) -> Launch:
-    """scores float32 [R, H, C], table float32 [R, RD / 2, 2], rows and places as `runs.read` says, sink float32 [H],
+    """scores float32 [R, H, C], table float32 [R, RD / 2, 2], rows and places as `runs.checked` says, sink float32 [H],
     sizes int32 [N, W, L, K, C] -> out bfloat16 [R, H, D].
-
-    K = 0 in `sizes` leaves the compressed rows out, whatever their places.
     """
     scores, table, *runs, sink, sizes = arrays
     rows, heads, columns = scores.shape
     d = runs[0].shape[1] // 33 * 32
-    shape = read("attend_values", rows, d, table, runs, sizes)
-    if tuple(sink.shape) != (heads,) or columns != room(runs):
+    shape = checked("attend_values", rows, d, table, runs, sizes)
+    if tuple(sink.shape) != (heads,) or columns != columns_of(runs):
         raise ValueError(
             f"attend_values: scores {tuple(scores.shape)} and sink {tuple(sink.shape)}, "
-            f"expected (rows, heads, {room(runs)}) and (heads,)"
+            f"expected (rows, heads, {columns_of(runs)}) and (heads,)"
         )
     groups, shares = geometry["G"], min(geometry["S"], d // 64)
     lanes = d // shares // 32  # elements of a lane, were there one SIMD group to a block
     template = {
-        "H": heads, "D": d, "RD": shape.turned, "HG": each(geometry["HG"], heads), "G": groups,
+        "H": heads, "D": d, "RD": shape.turned, "HG": heads_together(geometry["HG"], heads), "G": groups,
         "E": max(min(geometry["E"], lanes), lanes // groups), "S": shares, "SPAN": geometry["SPAN"],
         "WIDE": shape.wide,
     }  # fmt: skip
+    slices = d // shares // (32 * template["E"])  # SIMD groups that make one block's part
+    if groups % slices or template["HG"] * geometry["SPAN"] // 64 > 32 * groups:
+        raise ValueError(f"attend_values: {groups} SIMD groups do not suit the other sizes of {dict(geometry)}")
     grid = (heads // template["HG"] * shares * 32 * groups, rows, 1)
     return Launch(template, grid, (32 * groups, 1, 1), ((rows, heads, d),), (mx.bfloat16,))
 
 
 def choose(backend: str, arrays: Sequence[Any]) -> int:
     """Few rows: heads in shares, blocks beside one another, so that every core has some; many: whole heads, more of
-    which share a decoded row."""
+    which share a decoded row. What Metal's registers leave room for is not known: no wide threadgroups there."""
     rows = arrays[0].shape[0]
-    return 0 if rows == 1 else 1 if rows < 24 else 2
+    return 0 if rows == 1 and backend != "metal" else 1 if rows < 24 else 2
 
 
 def _slack(*arrays: Array) -> list[Array]:
     return [ref.truth_and_slack(*arrays)[1]]
 
 
-# HG heads a threadgroup, G SIMD groups, E elements a lane, S shares of a head, SPAN columns at a time; in the last few
-# columns and blocks at a time, so that short cases too go round more than once
+# HG heads a threadgroup, G SIMD groups, E elements a lane, S shares of a head, SPAN columns at a time; the last takes
+# few columns and few blocks at a time, so that short cases too go round more than once
 GEOMETRIES = (
     {"HG": 2, "G": 20, "E": 4, "S": 4, "SPAN": 640},
     {"HG": 2, "G": 10, "E": 8, "S": 2, "SPAN": 640},
