@@ -76,8 +76,8 @@ class RowParams:
             raise ValueError("a repetition penalty needs the ids before the drawn token: give histories")
         asked = [p.logprobs for p in params if p.logprobs is not None]
 
-        def column(pick: Callable[[SamplingParams], float], kind: mx.Dtype, wanted: bool) -> mx.array | None:
-            return mx.array([pick(p) for p in params], dtype=kind) if wanted else None
+        def column(pick: Callable[[SamplingParams], float], kind: type, wanted: bool) -> mx.array | None:
+            return start_of_longer(np.array([pick(p) for p in params], kind)) if wanted else None
 
         ids, values, seen = None, None, None
         if biased:
@@ -90,16 +90,16 @@ class RowParams:
         words = np.stack([seeds & np.uint64(0xFFFFFFFF), seeds >> np.uint64(32)], axis=-1).astype(np.uint32)
         place = positions if isinstance(positions, mx.array) else _positions(positions)
         return RowParams(
-            temperature=start_of_longer(np.array([p.temperature for p in params], np.float32)) if sampled else None,
+            temperature=column(lambda p: p.temperature, np.float32, sampled),
             seed=start_of_longer(words) if sampled else None,
             position=place if sampled else None,
             # a greedy row's filters cannot change its pick
-            top_k=column(lambda p: p.top_k, mx.int32, any(p.top_k and p.temperature > 0 for p in params)),
-            top_p=column(lambda p: p.top_p, mx.float32, any(p.top_p < 1 and p.temperature > 0 for p in params)),
-            min_p=column(lambda p: p.min_p, mx.float32, any(p.min_p and p.temperature > 0 for p in params)),
+            top_k=column(lambda p: p.top_k, np.int32, any(p.top_k and p.temperature > 0 for p in params)),
+            top_p=column(lambda p: p.top_p, np.float32, any(p.top_p < 1 and p.temperature > 0 for p in params)),
+            min_p=column(lambda p: p.min_p, np.float32, any(p.min_p and p.temperature > 0 for p in params)),
             bias_ids=ids,
             bias_values=values,
-            penalty=column(lambda p: p.repetition_penalty, mx.float32, penalised),
+            penalty=column(lambda p: p.repetition_penalty, np.float32, penalised),
             seen=seen,
             logprobs=max(asked) if asked else None,
         )
