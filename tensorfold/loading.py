@@ -12,6 +12,7 @@ from typing import Any
 import mlx.core as mx
 from tqdm import tqdm
 
+from tensorfold.arguments import flag, integer, word
 from tensorfold.backend.choice import BACKENDS, make_backend
 from tensorfold.backend.kernels import KernelBackend, row_dependent_operations
 from tensorfold.checkpoint.reader import MAPPED, Checkpoint
@@ -55,41 +56,21 @@ class Options:
         draft_policy: Any, engram: Any, experts: Any, expert_bytes: Any, progress: Any,
     ) -> Options:  # fmt: skip
         """Raises TypeError or ValueError naming the argument."""
-        if draft is not None and not isinstance(draft, bool):
-            raise TypeError(f"draft={draft!r} must be True, False or None")
-        limits = {"max_slots": (max_slots, 1, ROWS), "prefix_bytes": (prefix_bytes, 0, None)}
-        limits["snapshot_tokens"] = (snapshot_tokens, 1, None)
-        if max_context is not None:
-            limits["max_context"] = (max_context, 1, None)
-        if expert_bytes is not None:
-            limits["expert_bytes"] = (expert_bytes, 1, None)
-        for name, (value, low, high) in limits.items():
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise TypeError(f"{name}={value!r} must be an integer")
-            if value < low or (high is not None and value > high):
-                raise ValueError(f"{name}={value} must be at least {low}" + (f" and at most {high}" if high else ""))
-        if backend is not None and backend not in BACKENDS:
-            raise ValueError(f"backend={backend!r} is not one of {', '.join(BACKENDS)}")
-        if draft_policy not in ("measured", "fixed"):
-            raise ValueError(f'draft_policy={draft_policy!r} must be "measured" or "fixed"')
-        if engram not in ENGRAM:
-            raise ValueError(f"engram={engram!r} is not one of {', '.join(ENGRAM)}")
-        if experts not in EXPERTS:
-            raise ValueError(f"experts={experts!r} is not one of {', '.join(EXPERTS)}")
+        word("draft_policy", draft_policy, ("measured", "fixed"))
         if experts == "mapped" and expert_bytes is not None:
             raise ValueError(f'expert_bytes={expert_bytes} is for streamed experts, and experts="mapped" has none')
         return Options(
-            draft,
-            max_slots,
-            max_context,
-            backend,
-            prefix_bytes,
-            snapshot_tokens,
-            draft_policy == "fixed",
-            engram,
-            experts,
-            expert_bytes,
-            bool(progress),
+            draft=None if draft is None else flag("draft", draft),
+            max_slots=integer("max_slots", max_slots, 1, ROWS),
+            max_context=None if max_context is None else integer("max_context", max_context, 1),
+            backend=None if backend is None else word("backend", backend, BACKENDS),
+            prefix_bytes=integer("prefix_bytes", prefix_bytes, 0),
+            snapshot_tokens=integer("snapshot_tokens", snapshot_tokens, 1),
+            fixed_drafts=draft_policy == "fixed",
+            engram=word("engram", engram, ENGRAM),
+            experts=word("experts", experts, EXPERTS),
+            expert_bytes=None if expert_bytes is None else integer("expert_bytes", expert_bytes, 1),
+            progress=bool(progress),
         )
 
 

@@ -3,13 +3,13 @@ knows no engine and no arrays."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from tensorfold.arguments import flag, integer
 from tensorfold.config import ModelConfig
 from tensorfold.engine.params import KEYWORDS, SamplingParams, parse
 from tensorfold.text.prompts import parse_prompts
@@ -40,10 +40,10 @@ class Reader:
         if unknown:
             known = ", ".join(sorted(KEYWORDS | _OTHER))
             raise TypeError(f"unknown keyword {', '.join(unknown)}; known are {known}")
-        copies = 1 if n is None else _whole("n", n, 1)
+        copies = 1 if n is None else integer("n", n, 1)
         drafts = self.drafts(options.get("draft"), options.get("max_drafts"))
         _callback(options.get("prompt_progress_callback"))
-        flags = {name: _flag(name, options[name]) for name in ("add_bos", "parse_special") if name in options}
+        flags = {name: flag(name, options[name]) for name in ("add_bos", "parse_special") if name in options}
         prompts, many = parse_prompts(prompt, self.tokenizer, self.config, **flags)
         prompts = [ids for ids in prompts for _ in range(copies)]
         choices = self._choices(options, len(prompts), n)
@@ -68,31 +68,13 @@ class Reader:
         """How many drafts a round may hold, from `draft` and `max_drafts`."""
         block = self.config.dspark_block_size if self.drafter else 0
         if draft is not None:
-            _flag("draft", draft)
+            flag("draft", draft)
         if draft and not self.drafter:
             raise ValueError("draft=True, but this model was loaded without a drafter")
-        limit = block if most is None else _whole("max_drafts", most, 0)
+        limit = block if most is None else integer("max_drafts", most, 0)
         if limit > self.config.dspark_block_size > 0:
             raise ValueError(f"max_drafts={limit} is more than the drafter's block of {self.config.dspark_block_size}")
         return 0 if draft is False else min(limit, block)
-
-
-def _whole(name: str, value: Any, least: int) -> int:
-    if isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name}={value!r} must be an integer, not bool")
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name}={value!r} must be an integer, not {type(value).__name__}") from None
-    if number < least:
-        raise ValueError(f"{name}={number} must be at least {least}")
-    return number
-
-
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name}={value!r} must be True or False")
-    return bool(value)
 
 
 def _callback(value: Callable[[int, int], None] | None) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-import numbers
 import os
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from tensorfold.arguments import ParameterError, ParameterTypeError, integer, number
 
 KEYWORDS = frozenset(
     (
@@ -29,14 +30,6 @@ MAX_LOGPROBS = 20
 MAX_TEMPERATURE = 1e37
 SMALLEST_NORMAL = 2.0**-126
 LARGEST_FLOAT = float.fromhex("0x1.fffffep127")
-
-
-class ParameterError(ValueError):
-    """A sampling keyword has a value that cannot be used; the message names the keyword and the value."""
-
-
-class ParameterTypeError(ParameterError, TypeError):
-    """A sampling keyword has a value of the wrong type; both a ValueError and a TypeError."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +72,11 @@ def parse(kwargs: Mapping[str, object], vocab_size: int) -> SamplingParams:
     penalty = _real(
         given, "repetition_penalty", 1.0, SMALLEST_NORMAL, LARGEST_FLOAT, "must be a finite number above 0 (1 is off)"
     )
-    top_k = _integer("top_k", given.get("top_k", 0), 0, None)
+    top_k = integer("top_k", given.get("top_k", 0), 0)
     top_p = _real(given, "top_p", 1.0, 0.0, 1.0, "must lie in 0..1 (0 and 1 are off)")
     seed = given["seed"] if "seed" in given else struct.unpack("<Q", os.urandom(8))[0]
     return SamplingParams(
-        max_tokens=_integer("max_tokens", given.get("max_tokens", SamplingParams.max_tokens), 1, None),
+        max_tokens=integer("max_tokens", given.get("max_tokens", SamplingParams.max_tokens), 1),
         temperature=_real(given, heat, 0.0, 0.0, MAX_TEMPERATURE, f"must lie in 0..{MAX_TEMPERATURE:g} (0 is greedy)"),
         # a top_p that float32 would round to 0 still means the likeliest token alone
         top_p=max(top_p, SMALLEST_NORMAL) if top_p > 0 else 1.0,
@@ -92,36 +85,17 @@ def parse(kwargs: Mapping[str, object], vocab_size: int) -> SamplingParams:
         repetition_penalty=penalty,
         logit_bias=_bias(given.get("logit_bias"), vocab_size),
         stop=_stops(given.get("stop")),
-        seed=_integer("seed", seed, 0, 2**64 - 1),
-        logprobs=None if "logprobs" not in given else _integer("logprobs", given["logprobs"], 0, MAX_LOGPROBS),
+        seed=integer("seed", seed, 0, 2**64 - 1),
+        logprobs=None if "logprobs" not in given else integer("logprobs", given["logprobs"], 0, MAX_LOGPROBS),
     )
-
-
-def _integer(name: str, value: object, low: int, high: int | None) -> int:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise ParameterTypeError(f"{name}={value!r} must be an integer, not {type(value).__name__}")
-    number = int(value)
-    if number < low or (high is not None and number > high):
-        limits = f"at least {low}" if high is None else f"in {low}..{high}"
-        raise ParameterError(f"{name}={value!r} must be {limits}")
-    return number
 
 
 def _real(given: Mapping[str, object], name: str, default: float, low: float, high: float, rule: str) -> float:
     value = given.get(name, default)
-    number = _number(name, value)
-    if not low <= number <= high:  # NaN fails every comparison
+    found = number(name, value)
+    if not low <= found <= high:  # NaN fails every comparison
         raise ParameterError(f"{name}={value!r} {rule}")
-    return number
-
-
-def _number(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise ParameterTypeError(f"{name}={value!r} must be a number, not {type(value).__name__}")
-    try:
-        return float(value)
-    except OverflowError:
-        raise ParameterError(f"{name}={value!r} is too large") from None
+    return found
 
 
 def _bias(value: object, vocab_size: int) -> tuple[tuple[int, float], ...]:
@@ -131,12 +105,12 @@ def _bias(value: object, vocab_size: int) -> tuple[tuple[int, float], ...]:
         raise ParameterTypeError(f"logit_bias={value!r} must map token ids to numbers, not {type(value).__name__}")
     bias: dict[int, float] = {}
     for key, raw in value.items():
-        token = _integer("logit_bias token id", key, 0, vocab_size - 1)
-        number = _number(f"logit_bias[{token}]", raw)
-        if not (number == -math.inf or abs(number) <= LARGEST_FLOAT):
+        token = integer("logit_bias token id", key, 0, vocab_size - 1)
+        added = number(f"logit_bias[{token}]", raw)
+        if not (added == -math.inf or abs(added) <= LARGEST_FLOAT):
             raise ParameterError(f"logit_bias[{token}]={raw!r} must be finite in float32, or -inf to ban the token")
-        bias[token] = number
-    if sum(number == -math.inf for number in bias.values()) >= vocab_size:
+        bias[token] = added
+    if sum(added == -math.inf for added in bias.values()) >= vocab_size:
         raise ParameterError(f"logit_bias bans all {vocab_size} tokens: leave at least one")
     return tuple(sorted(bias.items()))
 

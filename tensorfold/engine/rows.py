@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import mlx.core as mx
 import numpy as np
@@ -12,6 +12,7 @@ from tensorfold.engine.params import SamplingParams
 from tensorfold.small import constant, start_of_longer
 
 PADDING = -1
+_WARMTH = frozenset(("temperature", "seed", "position"))  # all that a draw in fewer launches reads
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,8 @@ class RowParams:
 
     @property
     def plain(self) -> bool:
-        """Whether no row asks for more than a temperature."""
-        rest = self.top_k, self.top_p, self.min_p, self.bias_ids, self.penalty, self.logprobs, self.given
-        return all(asked is None for asked in rest)
+        """Whether no row asks for more than a temperature: no other field is set, whatever fields there are."""
+        return all(getattr(self, f.name) is None for f in fields(self) if f.name not in _WARMTH)
 
     def warmth(self, rows: int) -> tuple[mx.array, mx.array, mx.array]:
         """temperature float32 [R], seed uint32 [R, 2], position int32 [R] of R rows; zeros where all are greedy."""

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from tensorfold.arguments import flag, integer, whole
+
 _EFFORTS = {"minimal": 50, "low": 50, "medium": 75, "high": 75, "xhigh": 75, "max": 100, "ultra": 100}
 _ROLES = ("system", "developer", "user", "assistant", "tool", "latest_reminder")
 _IMAGES = ("image", "image_url", "input_image", "image_pil")
@@ -15,8 +17,8 @@ _IMAGES = ("image", "image_url", "input_image", "image_pil")
 
 def effort_of(effort: int | str | None, thinking: bool | None) -> tuple[int, bool]:
     """The effort 1..100 and whether thinking is on. ValueError or TypeError for anything else."""
-    if thinking is not None and not isinstance(thinking, bool):
-        raise TypeError(f"thinking={thinking!r} must be True, False or None")
+    if thinking is not None:
+        thinking = flag("thinking", thinking)
     if effort == "none":
         if thinking:
             raise ValueError('thinking=True with reasoning_effort="none": choose one')
@@ -28,11 +30,9 @@ def effort_of(effort: int | str | None, thinking: bool | None) -> tuple[int, boo
         if effort not in _EFFORTS:
             raise ValueError(f"reasoning_effort={effort!r} must be 1..100, none, {', '.join(_EFFORTS)}")
         return _EFFORTS[effort], on
-    if isinstance(effort, bool) or not isinstance(effort, int):
+    if (level := whole(effort)) is None:
         raise TypeError(f"reasoning_effort={effort!r} must be an integer 1..100 or a name, not {type(effort).__name__}")
-    if not 1 <= effort <= 100:
-        raise ValueError(f"reasoning_effort={effort} must lie in 1..100")
-    return effort, on
+    return integer("reasoning_effort", level, 1, 100), on
 
 
 def read_messages(library: ModuleType, messages: Any, continued: bool) -> list[Any]:

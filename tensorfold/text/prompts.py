@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from tensorfold.arguments import shown, whole
 
 if TYPE_CHECKING:
     from tensorfold.config import ModelConfig
@@ -70,13 +70,14 @@ class _Reader:
         return [self._id(value, position, name) for position, value in enumerate(items)]
 
     def _id(self, value: Any, position: int, name: str) -> int:
-        if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        number = whole(value)
+        if number is None:
             raise TypeError(f"{name} has {_shown(value)} at position {position}: a token id is an int")
-        if not 0 <= value < self._vocab_size:
-            raise ValueError(f"{name} has id {value} at position {position}: ids are 0 to {self._vocab_size - 1}")
-        if value == self._image:
-            raise ValueError(f"{name} has the image id {value} at position {position}: {_NO_IMAGES}")
-        return int(value)
+        if not 0 <= number < self._vocab_size:
+            raise ValueError(f"{name} has id {number} at position {position}: ids are 0 to {self._vocab_size - 1}")
+        if number == self._image:
+            raise ValueError(f"{name} has the image id {number} at position {position}: {_NO_IMAGES}")
+        return number
 
 
 _NO_IMAGES = "this library runs the text model only"
@@ -95,5 +96,4 @@ def _items(value: Any) -> Sequence[Any] | None:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
-    return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
+    return f"{shown(value)} ({type(value).__name__})"

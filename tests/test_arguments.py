@@ -1,0 +1,91 @@
+"""One check of whole numbers behind every argument: the same values pass and the same are refused, wherever given."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import fields, make_dataclass
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+import tensorfold
+from tensorfold.engine.params import parse
+from tensorfold.engine.rows import RowParams
+from tensorfold.loading import Options
+from tensorfold.requests import Reader
+from tensorfold.text.messages import effort_of
+from tensorfold.text.prompts import parse_prompts
+from tests.text.helpers import example_config, example_tokenizer
+
+CONFIG, TOKENIZER = example_config(), example_tokenizer()
+
+
+def loaded(name: str) -> Callable[[Any], Any]:
+    fitting = dict(
+        draft=None, max_slots=1, max_context=None, backend=None, prefix_bytes=0, snapshot_tokens=1,
+        draft_policy="fixed", engram="auto", experts="auto", expert_bytes=None, progress=False,
+    )  # fmt: skip
+    return lambda value: getattr(Options.check(**{**fitting, name: value}), name)
+
+
+def asked(name: str) -> Callable[[Any], Any]:
+    return lambda value: getattr(parse({name: value}, CONFIG.vocab_size), name)
+
+
+def counted(n: Any) -> int:
+    return len(Reader(TOKENIZER, CONFIG, True).requests("a", {}, n)[0])
+
+
+PLACES: dict[str, Callable[[Any], Any]] = {
+    **{name: loaded(name) for name in ("max_slots", "max_context", "prefix_bytes", "snapshot_tokens", "expert_bytes")},
+    **{name: asked(name) for name in ("max_tokens", "top_k", "seed", "logprobs")},
+    "logit_bias": lambda value: parse({"logit_bias": {value: 1.0}}, CONFIG.vocab_size).logit_bias[0][0],
+    "max_drafts": lambda value: Reader(TOKENIZER, CONFIG, True).drafts(None, value),
+    "n=": counted,
+    "position 1": lambda value: parse_prompts([5, value], TOKENIZER, CONFIG)[0][0][1],
+    "reasoning_effort": lambda value: effort_of(value, None)[0],
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_whole_numbers_of_every_kind_pass_everywhere(place: str) -> None:
+    for value in (3, np.int64(3), np.uint8(3), np.array(3)):
+        if place == "logit_bias" and isinstance(value, np.ndarray):
+            continue  # no key of a mapping
+        found = PLACES[place](value)
+        assert found == 3 and type(found) is int, value
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_nothing_else_passes_anywhere(place: str) -> None:
+    for value in (True, np.bool_(True), 3.0, np.float32(3), float("nan"), 3j, "3", -1):
+        with pytest.raises((TypeError, ValueError), match=place):
+            PLACES[place](value)
+
+
+def test_the_check_is_written_once() -> None:
+    """No other module of the package asks for itself whether an argument is a bool."""
+    root = Path(tensorfold.__file__).parent
+    surface = [*root.glob("*.py"), *(root / "text").glob("*.py"), *(root / "engine").glob("*.py")]
+    asking = []
+    for path in surface:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            is_check = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance"
+            if is_check and "bool" in {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}:
+                asking.append(path.relative_to(root).as_posix())
+    assert set(asking) <= {"arguments.py", "config.py", "config_rules.py"}  # a config's numbers are JSON's
+
+
+def test_rows_that_ask_for_anything_but_a_temperature_are_not_plain() -> None:
+    """Every field counts by itself, those of a later version too: the draw in fewer launches reads none of them."""
+    warm = {"temperature", "seed", "position"}
+    one = mx.array([1])
+    assert RowParams().plain and RowParams(temperature=one, seed=one, position=one).plain
+    for field in fields(RowParams):
+        assert RowParams(**{field.name: 1 if field.name == "logprobs" else one}).plain == (field.name in warm)
+    later = make_dataclass("Later", [("presence", Any, None)], bases=(RowParams,), frozen=True)
+    assert later().plain and not later(presence=one).plain
