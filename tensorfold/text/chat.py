@@ -44,10 +44,9 @@ class ChatPrompt:
     """A rendered conversation.
 
     ids: its tokens. text: the same as text, marks spelled out. request: DeepSeek's form of it, for the reply's parser.
-    thinking, effort (1..100), tools: what is on. continues: None, "reasoning" or "content" of a last message that
-    goes on.
-    forced: the prompt has opened a block of calls. shared: a length that the next turn's prompt will share beyond
-    doubt.
+    thinking, effort (1..100): what is on. tools: JSON schemas of the parameters of the tools that it shows, by name.
+    continues: None, "reasoning" or "content" of a last message that goes on. forced: the prompt has opened a block of
+    calls. shared: a length that the next turn's prompt will share beyond doubt.
     """
 
     ids: list[int]
@@ -55,7 +54,7 @@ class ChatPrompt:
     request: Any
     thinking: bool
     effort: int
-    tools: bool
+    tools: Mapping[str, Mapping[str, Any]]
     continues: str | None
     forced: bool
     shared: int
@@ -107,12 +106,12 @@ def encode_chat(
         pieces += [(EOS, True), *(header if add_generation_prompt else [])]
     elif last.role != "assistant" and not add_generation_prompt:
         del pieces[-2:]
-    has_tools = bool(wanted) and tool_choice != "none"
+    shown = {} if tool_choice == "none" else {tool.name: tool.parameters for tool in wanted}
     ids = encode_pieces(tokenizer, pieces)
-    opened = think and not has_tools and not continue_final_message and add_generation_prompt
+    opened = think and not shown and not continue_final_message and add_generation_prompt
     request = library.ConversationRequest(conversation, library.ModelVersion.DeepseekV41Flash)
     return ChatPrompt(
-        ids, "".join(text for text, _ in pieces), request, think, effort, has_tools,
+        ids, "".join(text for text, _ in pieces), request, think, effort, shown,
         _continued(last, think) if continue_final_message else None, forced, len(ids) - 1 if opened else len(ids),
     )  # fmt: skip
 
@@ -133,14 +132,14 @@ def encode_pieces(tokenizer: Tokenizer, pieces: Sequence[tuple[str, bool]]) -> l
 
 def _pieces(rendered: Any) -> list[tuple[str, bool]]:
     """The rendered prompt cut into marks and text."""
-    pieces, at = [], 0
+    prompt, pieces, at = rendered.prompt, [], 0  # the library copies the text each time it is asked for it
     for start, end in rendered.special_ranges:
         if start > at:
-            pieces.append((rendered.prompt[at:start], False))
-        pieces.append((rendered.prompt[start:end], True))
+            pieces.append((prompt[at:start], False))
+        pieces.append((prompt[start:end], True))
         at = end
-    if at < len(rendered.prompt):
-        pieces.append((rendered.prompt[at:], False))
+    if at < len(prompt):
+        pieces.append((prompt[at:], False))
     return pieces
 
 

@@ -13,6 +13,7 @@ from tensorfold.arguments import flag, integer, whole
 _EFFORTS = {"minimal": 50, "low": 50, "medium": 75, "high": 75, "xhigh": 75, "max": 100, "ultra": 100}
 _ROLES = ("system", "developer", "user", "assistant", "tool", "latest_reminder")
 _IMAGES = ("image", "image_url", "input_image", "image_pil")
+_SCHEMA_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 
 
 def effort_of(effort: int | str | None, thinking: bool | None) -> tuple[int, bool]:
@@ -206,4 +207,10 @@ def schema_of(response_format: Any) -> dict[str, Any]:
         if not isinstance(schema, Mapping):
             raise ValueError('response_format of type "json_schema" needs {"json_schema": {"schema": {...}}}')
         return {"response_schema": dict(schema)}
+    kinds = kind if isinstance(kind, list) else [kind]
+    if kind is not None and not all(k in _SCHEMA_TYPES for k in kinds):
+        raise ValueError(
+            f"response_format has the type {kind!r}: it is text, json_object or json_schema, "
+            f"or that of a bare JSON schema ({', '.join(_SCHEMA_TYPES)})"
+        )
     return {"response_schema": dict(response_format)}

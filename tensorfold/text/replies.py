@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,9 @@ from tensorfold.text.chat import ChatPrompt, recipe
 
 _CLOSE = "</\uff5cDSML\uff5c"
 _INVOKE = re.compile(r'invoke name="([^"]*)"')
-_PARAMETER = re.compile(r'parameter name="([^"]*)".*?(true|false)">(.*?)' + re.escape(_CLOSE), re.DOTALL)
+_PARAMETER_NAME = 'parameter name="'
+_PARAMETER = re.compile(_PARAMETER_NAME + r'([^"]*)".*?(true|false)">(.*?)' + re.escape(_CLOSE), re.DOTALL)
+_WRAPPER = "arguments"
 
 
 @dataclass(frozen=True)
@@ -26,16 +28,15 @@ class ToolCall:
 
     def parsed(self) -> dict[str, Any] | None:
         """The arguments as a dict, None where the reply was cut inside them."""
-        found = _object(self.arguments)
-        return found
+        return _object(self.arguments)
 
 
 class ReplyParser:
     """Takes a reply piece by piece; text that may yet become a mark or a stop string is held back.
 
     Malformed replies give what can be had: without </think> all is reasoning, text after the calls is lost,
-    a cut call keeps
-    its partial arguments, values that are no JSON become strings, and of equal names the last counts."""
+    a cut call keeps its partial arguments, values that are no JSON become strings, of equal names the last counts, and
+    arguments wrapped in an "arguments" that the tool does not take come out of it."""
 
     def __init__(self, prompt: ChatPrompt, stop: Sequence[str] = ()) -> None:
         library = recipe()
@@ -45,14 +46,25 @@ class ReplyParser:
         if prompt.continues is not None:
             stage = stages.ReasoningContinuation if prompt.continues == "reasoning" else stages.ContentContinuation
         options = library.ParsingOptions(
-            parse_tool_calls=prompt.tools, starts_in_tool_calls=prompt.forced, thinking_initial_stage=stage,
+            parse_tool_calls=bool(prompt.tools), starts_in_tool_calls=prompt.forced, thinking_initial_stage=stage,
             stop_sequences=list(stop),
         )  # fmt: skip
         generator = library.ChatCompletionRequest.chunk_generator(prompt.request, "", "")
         self._processor = library.StreamProcessor(generator, options)
-        self._raw, self._calls = "", list[list[str]]()
-        self.content = self.reasoning = ""
+        self._schemas = prompt.tools
+        self._raw, self._content, self._reasoning = list[str](), list[str](), list[str]()
+        self._calls: list[tuple[str, list[str]]] = []
         self.finish_reason: str | None = None
+
+    @property
+    def content(self) -> str:
+        """The content so far."""
+        return "".join(self._content)
+
+    @property
+    def reasoning(self) -> str:
+        """The reasoning so far."""
+        return "".join(self._reasoning)
 
     @property
     def stopped(self) -> bool:
@@ -61,7 +73,7 @@ class ReplyParser:
 
     def feed(self, text: str) -> tuple[str, str]:
         """More of the reply; what it settles of content and of reasoning."""
-        self._raw += text
+        self._raw.append(text)
         return self._take(self._processor.push(self._library.InferenceChunk.text(text))) if text else ("", "")
 
     def finish(self, cut: bool) -> tuple[str, str]:
@@ -74,10 +86,18 @@ class ReplyParser:
 
     def calls(self, key: str) -> list[ToolCall]:
         """The calls so far; `key` makes their ids unlike those of other replies."""
-        return [
-            ToolCall(f"call_{i:02d}_{key}", name, _whole(arguments, self._raw, i))
-            for i, (name, arguments) in enumerate(self._calls)
-        ]
+        made: list[ToolCall] = []
+        again: list[dict[str, Any]] | None = None
+        for i, (name, parts) in enumerate(self._calls):
+            arguments = "".join(parts)
+            if _object(arguments, strict=True) is None:
+                again = _read_again("".join(self._raw)) if again is None else again
+                if i < len(again):  # closed, but malformed
+                    arguments = json.dumps(again[i], ensure_ascii=False)
+            if name in self._schemas:
+                arguments = _unwrapped(arguments, self._schemas[name])
+            made.append(ToolCall(f"call_{i:02d}_{key}", name, arguments))
+        return made
 
     def _take(self, chunks: Sequence[Any]) -> tuple[str, str]:
         content = reasoning = ""
@@ -89,11 +109,11 @@ class ReplyParser:
             for call in delta.get("tool_calls") or ():
                 function = call["function"]
                 if "name" in function:
-                    self._calls.append([function["name"], ""])
-                self._calls[call["index"]][1] += function.get("arguments") or ""
+                    self._calls.append((function["name"], []))
+                self._calls[call["index"]][1].append(function.get("arguments") or "")
             self.finish_reason = choice["finish_reason"] or self.finish_reason
-        self.content += content
-        self.reasoning += reasoning
+        self._content.append(content)
+        self._reasoning.append(reasoning)
         return content, reasoning
 
 
@@ -104,47 +124,63 @@ def _object(text: str, strict: bool = False) -> dict[str, Any] | None:
         return dict(items)
 
     try:
-        found = json.loads(text, object_pairs_hook=pairs)
+        found = json.loads(text, object_pairs_hook=pairs, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
 
-def _whole(arguments: str, raw: str, index: int) -> str:
-    """Arguments as JSON: as they came if they are, read again from the reply's text if a closed call is malformed."""
-    if _object(arguments, strict=True) is not None:
-        return arguments
-    read = _read_again(raw, index)
-    return arguments if read is None else json.dumps(read, ensure_ascii=False)
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
 
 
-def _read_again(raw: str, index: int) -> dict[str, Any] | None:
-    """The parameters of call number `index`, None if it was never closed."""
-    at = raw.find("\uff5cDSML\uff5c")
-    for number in range(index + 1):
-        name = _INVOKE.search(raw, max(at, 0))
-        if name is None:
-            return None
+def _read_again(raw: str) -> list[dict[str, Any]]:
+    """The parameters of each closed call in the text of a reply."""
+    calls: list[dict[str, Any]] = []
+    at = max(raw.find("\uff5cDSML\uff5c"), 0)
+    while (name := _INVOKE.search(raw, at)) is not None:
         found: dict[str, Any] = {}
         at = name.end()
-        while True:
-            end = raw.find(_CLOSE, at)
-            if end < 0:
-                return None
-            parameter = _PARAMETER.search(raw, at)
-            if parameter is None or parameter.start() > end:
+        while (end := raw.find(_CLOSE, at)) >= 0:
+            begin = raw.find(_PARAMETER_NAME, at, end)
+            parameter = _PARAMETER.match(raw, begin) if begin >= 0 else None
+            if parameter is None:
                 break
             key, is_text, value = parameter.groups()
             found[key] = value if is_text == "true" else _value(value)
             at = parameter.end()
+        if end < 0:
+            break
+        calls.append(found)
         at = end + len(_CLOSE)
-        if number == index:
-            return found
-    return None
+    return calls
 
 
 def _value(text: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         return text
+
+
+def _unwrapped(arguments: str, schema: Mapping[str, Any]) -> str:
+    """Arguments that stand alone inside an "arguments" of their own, which the tool does not take, without it."""
+    found = _object(arguments)
+    while found is not None and list(found) == [_WRAPPER] and not _declares(schema, _WRAPPER):
+        inner = found[_WRAPPER]
+        text = inner if isinstance(inner, str) else arguments[arguments.index(":") + 1 : arguments.rindex("}")].strip()
+        found = _object(text)
+        if found is not None:
+            arguments = text if _object(text, strict=True) is not None else json.dumps(found, ensure_ascii=False)
+    return arguments
+
+
+def _declares(schema: Any, name: str) -> bool:
+    """Whether a JSON schema of an object may have a property of this name, in any of its alternatives."""
+    if not isinstance(schema, Mapping):
+        return False
+    properties = schema.get("properties")
+    if "$ref" in schema or (isinstance(properties, Mapping) and name in properties):
+        return True
+    alternatives = [schema.get(key) for key in ("allOf", "anyOf", "oneOf")]
+    return any(_declares(part, name) for parts in alternatives if isinstance(parts, list) for part in parts)

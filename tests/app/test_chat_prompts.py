@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tensorfold import ModelConfig
+from tensorfold.text import chat
 from tensorfold.text.chat import encode_chat
 from tensorfold.text.tokenizer import Tokenizer
 from tests.support.goldens import DATA, EXAMPLE
@@ -168,12 +169,52 @@ def test_other_parts_of_a_tool_result_are_named() -> None:
         ([user()], {"tool_choice": "required", "tools": [WEATHER]}, ValueError, "thinking=False"),
         ([user()], {"response_format": "json"}, TypeError, "response_format must be a mapping"),
         ([user()], {"response_format": {"type": "json_schema"}}, ValueError, "json_schema"),
+        ([user()], {"response_format": {"type": "yaml"}}, ValueError, "response_format has the type 'yaml'"),
+        ([user()], {"response_format": {"type": ["object", "xml"]}}, ValueError, "has the type ['object', 'xml']"),
+        ([user()], {"response_format": {"type": 3}}, ValueError, "has the type 3"),
     ],
 )
 def test_what_is_wrong_is_named(messages: Any, options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error) as caught:
         encode_chat(TOKENIZER, messages, **options)
     assert message in str(caught.value)
+
+
+def test_a_bare_schema_of_any_json_type_is_taken() -> None:
+    for schema in ({"type": ["object", "null"]}, {"type": "array"}, {"anyOf": []}):
+        assert json.dumps(schema) in text([user()], response_format=schema)
+
+
+def test_the_work_of_encoding_grows_with_the_text_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Characters copied out of the library and handed to the tokenizer: never more than the prompt has."""
+    library, copied = chat.recipe(), []
+
+    class Rendered:
+        def __init__(self, real: Any):
+            self._real, self.special_ranges = real, real.special_ranges
+
+        @property
+        def prompt(self) -> str:
+            copied.append(len(self._real.prompt))
+            return str(self._real.prompt)
+
+    class Encoding:
+        def render_conversation(self, conversation: Any) -> Rendered:
+            return Rendered(library.DeepseekV41Encoding().render_conversation(conversation))
+
+    class Library:
+        DeepseekV41Encoding = Encoding
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(library, name)
+
+    encode = TOKENIZER.encode
+    monkeypatch.setattr(chat, "recipe", Library)
+    monkeypatch.setattr(TOKENIZER, "encode", lambda text, **k: copied.append(len(text)) or encode(text, **k))
+    for turns in (1, 40):
+        copied.clear()
+        prompt = encode_chat(TOKENIZER, [m for i in range(turns) for m in (user(f"q{i}"), call({"a": i}))] + [user()])
+        assert sum(copied) <= 2 * len(prompt.text)
 
 
 def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from tensorfold import ModelConfig
+from tensorfold.text import replies
 from tensorfold.text.chat import encode_chat
 from tensorfold.text.replies import ReplyParser
 from tensorfold.text.tokenizer import Tokenizer
@@ -66,6 +68,10 @@ CASES: dict[str, tuple[str, dict[str, Any], tuple[str, str, list[Any], str]]] = 
         block(("g", parameter("x", "1")), ("f", parameter("n", "abc") + parameter("m", "[1]"))), {},
         ("", "", [("g", '{"x": 1}', {"x": 1}), ("f", '{"n": "abc", "m": [1]}', {"n": "abc", "m": [1]})], "tool_calls"),
     ),
+    "a value that JSON lacks": (
+        block(("f", parameter("n", "NaN") + parameter("m", "-Infinity"))), {},
+        ("", "", [("f", '{"n": "NaN", "m": "-Infinity"}', {"n": "NaN", "m": "-Infinity"})], "tool_calls"),
+    ),
     "a name twice": (
         block(("f", parameter("n", "1") + parameter("n", "2"))), {},
         ("", "", [("f", '{"n": 2}', {"n": 2})], "tool_calls"),
@@ -94,6 +100,54 @@ CASES: dict[str, tuple[str, dict[str, Any], tuple[str, str, list[Any], str]]] = 
 def test_reply(name: str, size: int) -> None:
     reply, options, want = CASES[name]
     assert parse(reply, size, **options) == want
+
+
+CITY: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string"}}}
+OWN: dict[str, Any] = {"type": "object", "properties": {"arguments": {"type": "object"}}}
+INNER = '{"city": "Paris", "n": 1.50}'
+
+
+@pytest.mark.parametrize(
+    "schema,inside,want",
+    [
+        (CITY, parameter("arguments", INNER), INNER),
+        (CITY, parameter("arguments", INNER, True), INNER),
+        (None, parameter("arguments", INNER), INNER),
+        (CITY, parameter("arguments", '{"arguments": ' + INNER + "}"), INNER),
+        (CITY, parameter("arguments", '{"city": 1, "city": 2}'), '{"city": 2}'),
+        (OWN, parameter("arguments", INNER), '{"arguments": ' + INNER + "}"),
+        ({"anyOf": [CITY, OWN]}, parameter("arguments", INNER), '{"arguments": ' + INNER + "}"),
+        ({"$ref": "#/$defs/own"}, parameter("arguments", INNER), '{"arguments": ' + INNER + "}"),
+        (
+            CITY, parameter("arguments", INNER) + parameter("city", "Rome", True),
+            '{"arguments": ' + INNER + ', "city": "Rome"}',
+        ),
+        (CITY, parameter("arguments", "Paris", True), '{"arguments": "Paris"}'),
+        (CITY, parameter("arguments", "[1]"), '{"arguments": [1]}'),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("size", [1, 1000])
+def test_arguments_inside_an_arguments_that_the_tool_lacks_come_out(
+    schema: dict[str, Any] | None, inside: str, want: str, size: int
+) -> None:
+    tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
+    _, _, [(_, arguments, parsed)], _ = parse(block(("f", inside)), size, tools=tools)
+    assert (arguments, parsed) == (want, json.loads(want))
+
+
+def test_a_cut_wrapper_and_a_call_of_an_unknown_tool() -> None:
+    cut = f'\n\n<{D} calls>\n<{D} invoke name="f">\n<{D} parameter name="arguments" string="false">{{"c": 1'
+    assert parse(cut, 3, cut=True)[2] == [("f", '{"arguments": {"c": 1', None)]
+    unknown = block(("h", parameter("arguments", INNER)))
+    assert parse(unknown, 3)[2] == [("h", '{"arguments": ' + INNER + "}", {"arguments": json.loads(INNER)})]
+
+
+def test_many_malformed_calls_are_read_again_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    again = replies._read_again
+    monkeypatch.setattr(replies, "_read_again", lambda raw: read.append(len(raw)) or again(raw))
+    _, _, calls, _ = parse(block(*[("f", parameter("n", f"abc{i}")) for i in range(20)]), 1000)
+    assert [parsed for _, _, parsed in calls] == [{"n": f"abc{i}"} for i in range(20)] and len(read) == 1
 
 
 def test_required_calls_begin_inside_the_block() -> None:
