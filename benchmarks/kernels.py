@@ -32,6 +32,7 @@ from benchmarks.common import ROOT, numbers, platform_facts
 from benchmarks.kernel_cases import SUBJECTS, Arrays, Subject
 from tensorfold.kernels import Kernel, get
 from tensorfold.kernels.launch import BackendError, launcher
+from tensorfold.proof import host  # noqa: F401  offers the backend "host"
 
 DISTINCT = 600 << 20  # bytes of weights in rotation
 

@@ -24,6 +24,8 @@ def make_backend(name: str | None, config: ModelConfig) -> OpsBackend | KernelBa
     name = name or default_backend()
     if name == "ops":
         return OpsBackend(config, by_row=not rows_are_independent(config))
+    if name == "host":
+        import tensorfold.proof.host  # noqa: F401  a proof tool, which no other model needs
     try:
         return KernelBackend(config, name)
     except BackendError as error:

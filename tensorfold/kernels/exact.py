@@ -1,6 +1,6 @@
 """Float32 arithmetic in stated orders, in numpy: what every kernel's order reference is written with. Knows no kernel.
 
-Arrays hold bfloat16 as its bits in uint16, everywhere in `tensorfold.kernels` and `tensorfold.contract`.
+Arrays hold bfloat16 as its bits in uint16, everywhere in `tensorfold.kernels` and `tensorfold.proof`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a kernel is: source, launch plan, truth, stated order, bound and planted mistakes in one object.
 
-Knows no backend: `launch.py` runs kernels, `tensorfold.contract` judges them.
+Knows no backend: `launch.py` runs kernels, `tensorfold.proof` judges them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Launchers: one kernel text run by Metal, by CUDA, or on the host through clang. Knows no kernel by name.
+"""Launchers: one kernel text run by Metal or by CUDA, or by who offers another backend. Knows no kernel by name.
 
 `metal` and `cuda` build lazily: a compiler's complaint comes at evaluation, with the .metal file and line in it;
-`build` forces it at once and names kernel, backend and line. `host` runs at once and is a proof tool, never a default.
+`build` forces it at once and names kernel, backend and line. `host`, which `tensorfold.proof.host` offers, is eager.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import mlx.core as mx
 
-from tensorfold.kernels.kernel import Array, Kernel, Launch, as_mlx, as_numpy, dtype_of
+from tensorfold.kernels.kernel import Kernel, Launch, dtype_of
 
 BACKENDS = ("host", "cuda", "metal")
 _ELEMENT = {
@@ -51,6 +51,9 @@ class Launcher(Protocol):
     def __call__(
         self, kernel: Kernel, arrays: Sequence[mx.array], launch: Launch, init_value: float | None = None
     ) -> list[mx.array]: ...
+
+
+_OFFERED: dict[str, Callable[[], Launcher]] = {}
 
 
 class MlxLauncher:
@@ -96,33 +99,16 @@ class MlxLauncher:
         )
 
 
-class HostLauncher:
-    """Through clang and the emulator of `tensorfold.contract`: exact, slow, and only when asked for."""
-
-    name = "host"
-
-    def __call__(
-        self, kernel: Kernel, arrays: Sequence[mx.array], launch: Launch, init_value: float | None = None
-    ) -> list[mx.array]:
-        check_types(kernel, arrays, launch)
-        return [as_mlx(y) for y in run_host(kernel, [as_numpy(a) for a in arrays], launch)]
-
-
-def run_host(kernel: Kernel, arrays: Sequence[Array], launch: Launch, **how: Any) -> list[Array]:
-    """One launch on the host, numpy in and out; `how` goes to `tensorfold.contract.host.run`."""
-    from tensorfold.contract import host
-
-    return host.run(kernel, arrays, launch, **how)
+def offer(backend: str, make: Callable[[], Launcher]) -> None:
+    """Have `launcher` give what `make` makes for that backend."""
+    _OFFERED[backend] = make
 
 
 @cache
 def launcher(backend: str) -> Launcher:
     """The launcher of a backend; BackendError says what is missing on this machine."""
-    if backend == "host":
-        from tensorfold.contract.clang import require_clang
-
-        require_clang()
-        return HostLauncher()
+    if backend in _OFFERED:
+        return _OFFERED[backend]()
     if backend == "metal":
         _require_metal()
         return MlxLauncher("metal", mx.fast.metal_kernel)
@@ -132,6 +118,8 @@ def launcher(backend: str) -> Launcher:
                 "the cuda backend needs MLX built for CUDA (pip install 'mlx[cuda13]') and an NVIDIA GPU"
             )
         return MlxLauncher("cuda", mx.fast.cuda_kernel)
+    if backend == "host":
+        raise BackendError("the host backend is a proof tool: it is there after `import tensorfold.proof.host`")
     raise ValueError(f"unknown backend '{backend}', expected one of {', '.join(BACKENDS)}")
 
 

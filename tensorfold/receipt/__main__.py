@@ -12,10 +12,10 @@ from typing import Any
 
 import mlx.core as mx
 
-from tensorfold.contract.bench import DeviceBench, HostBench, make_bench
-from tensorfold.contract.clang import ClangMissing
 from tensorfold.kernels import all_kernels
 from tensorfold.kernels.launch import BACKENDS, BackendError
+from tensorfold.proof.contract.bench import DeviceBench, HostBench, make_bench
+from tensorfold.proof.host.clang import ClangMissing
 from tensorfold.receipt import arithmetic, kernels, machine, suite
 
 PARTS = ("kernels", "suite")

@@ -11,11 +11,11 @@ from typing import Any
 
 import mlx.core as mx
 
-from tensorfold.contract.bench import DeviceBench, HostBench
-from tensorfold.contract.report import digest, run_contract
 from tensorfold.kernels import Case, Kernel
 from tensorfold.kernels.kernel import as_mlx
 from tensorfold.kernels.launch import launcher
+from tensorfold.proof.contract.bench import DeviceBench, HostBench
+from tensorfold.proof.contract.report import digest, run_contract
 
 DIGESTS = Path(__file__).with_name("digests.json")
 _LAUNCHES, _REPEATS = 20, 5

@@ -9,8 +9,8 @@ import tensorfold
 from tensorfold.backend import choice
 from tensorfold.backend.ops import OpsBackend
 from tensorfold.config import ModelConfig
-from tensorfold.kernels import launch
 from tensorfold.kernels.launch import BackendError
+from tensorfold.proof.host import HostLauncher
 from tests.support.goldens import EXAMPLE
 from tests.support.hostkit import needs_clang
 
@@ -59,6 +59,6 @@ def test_kernels_that_do_not_build_are_one_error_at_load(monkeypatch: pytest.Mon
     def broken(*_: object) -> None:
         raise RuntimeError("attend_values.metal:98: error: use of undeclared identifier 'x'\nmore words")
 
-    monkeypatch.setattr(launch.HostLauncher, "__call__", broken)
+    monkeypatch.setattr(HostLauncher, "__call__", broken)
     with pytest.raises(BackendError, match=r"attend_values.metal:98.*backend=.ops."):
         tensorfold.Model.load(EXAMPLE, backend="host", draft=False)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from planted import GOOD, PLANTED, STRICTER, Planted, source
 
-from tensorfold.contract import clang
-from tensorfold.contract.check import check
+from tensorfold.proof.host import clang
+from tensorfold.proof.host.check import check
 from tests.support.hostkit import needs_clang
 
 pytestmark = needs_clang

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tensorfold import kernels
-from tensorfold.contract import __main__ as command
-from tensorfold.contract import clang
-from tensorfold.contract.jobs import run_all
-from tensorfold.contract.report import Result
+from tensorfold.proof.contract import command
+from tensorfold.proof.contract.jobs import run_all
+from tensorfold.proof.contract.report import Result
+from tensorfold.proof.host import clang
 from tests.support.hostkit import needs_clang
 
 

@@ -9,12 +9,12 @@ import mlx.core as mx
 import pytest
 
 from tensorfold import kernels
-from tensorfold.contract import bench
-from tensorfold.contract.gates import judge
-from tensorfold.contract.report import plant, run_contract
 from tensorfold.kernels import Control, Kernel, Launch
 from tensorfold.kernels.kernel import as_mlx, as_numpy
-from tensorfold.kernels.launch import run_host
+from tensorfold.proof.contract import bench
+from tensorfold.proof.contract.gates import judge
+from tensorfold.proof.contract.report import plant, run_contract
+from tensorfold.proof.host import run_host
 from tests.support.hostkit import needs_clang
 
 pytestmark = needs_clang

@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from tensorfold.contract.emulator import EmulatorError
+from tensorfold.proof.host.emulator import EmulatorError
 from tests.support.hostkit import needs_clang, run_body
 
 pytestmark = needs_clang

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from tensorfold import kernels
-from tensorfold.contract.bench import HostBench
-from tensorfold.contract.gates import judge
-from tensorfold.contract.limits import problems
-from tensorfold.contract.report import plant, run_contract, summary
-from tensorfold.contract.value import outside, ulp
 from tensorfold.kernels import Bound, Control, Kernel
+from tensorfold.proof.contract.bench import HostBench
+from tensorfold.proof.contract.gates import judge
+from tensorfold.proof.contract.limits import problems
+from tensorfold.proof.contract.report import plant, run_contract, summary
+from tensorfold.proof.contract.value import outside, ulp
 from tests.support.hostkit import needs_clang
 
 RMS, ROPE = kernels.get("rms_norm"), kernels.get("rope")

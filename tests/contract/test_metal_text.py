@@ -64,8 +64,8 @@ def printed() -> dict[str, str]:
 
 def test_the_checker_reads_what_mlx_generates(printed: dict[str, str]) -> None:
     from tensorfold import kernels
-    from tensorfold.contract.host import describe
-    from tensorfold.contract.mlx_text import PRELUDE, generate
+    from tensorfold.proof.host.mlx_text import PRELUDE, generate
+    from tensorfold.proof.host.program import describe
 
     assert list(printed) == list(kernels.all_kernels())
     for name, kernel in kernels.all_kernels().items():

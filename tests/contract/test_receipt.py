@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from tensorfold import kernels
-from tensorfold.contract.bench import HostBench
-from tensorfold.contract.report import digest
 from tensorfold.kernels import Control, Kernel
+from tensorfold.proof.contract.bench import HostBench
+from tensorfold.proof.contract.report import digest
 from tensorfold.receipt import __main__ as command
 from tensorfold.receipt import arithmetic, machine, suite
 from tensorfold.receipt.kernels import examine, stored_digests

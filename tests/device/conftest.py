@@ -8,8 +8,8 @@ from contextlib import closing
 import pytest
 
 from tensorfold import Model
-from tensorfold.contract.clang import ClangMissing
 from tensorfold.kernels.launch import BACKENDS, BackendError, launcher
+from tensorfold.proof.host.clang import ClangMissing
 from tensorfold.receipt.laws import Laws
 from tensorfold.receipt.rows import RowLaw
 from tensorfold.receipt.suite import Size, make_runner, size_of

@@ -14,13 +14,13 @@ import pytest
 from tensorfold import kernels
 from tensorfold.backend.layout import RowKind
 from tensorfold.backend.ops import glue, moe, quant
-from tensorfold.contract.value import outside
 from tensorfold.kernels.engram_inject import inverse_root
 from tensorfold.kernels.exact import f32, store_bf16
 from tensorfold.kernels.hc_mix import hc_mix
 from tensorfold.kernels.hc_post import doubly_normal
 from tensorfold.kernels.inputs import Draw
 from tensorfold.kernels.kernel import Array, as_mlx, as_numpy
+from tensorfold.proof.contract.value import outside
 from tests.support.hostkit import needs_clang
 
 

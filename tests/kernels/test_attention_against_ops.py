@@ -12,7 +12,6 @@ from tensorfold import kernels
 from tensorfold.backend.base import Columns
 from tensorfold.backend.layout import RowKind
 from tensorfold.backend.ops import attention, glue
-from tensorfold.contract.value import outside
 from tensorfold.kernels.attend import Run, attend, trials
 from tensorfold.kernels.attend import reference as ref
 from tensorfold.kernels.attend.runs import NAMES, SCORED, VALUED
@@ -20,8 +19,9 @@ from tensorfold.kernels.candidate_blocks import candidate_blocks
 from tensorfold.kernels.index_scores import index_scores, packed
 from tensorfold.kernels.inputs import Draw
 from tensorfold.kernels.kernel import Array, Case, as_mlx, as_numpy
-from tensorfold.kernels.launch import run_host
 from tensorfold.kernels.select import select
+from tensorfold.proof.contract.value import outside
+from tensorfold.proof.host import run_host
 from tests.support.hostkit import needs_clang
 
 pytestmark = needs_clang

@@ -16,7 +16,7 @@ from tensorfold.checkpoint import Checkpoint
 from tensorfold.kernels.exact import load_bf16
 from tensorfold.kernels.experts import cases
 from tensorfold.kernels.kernel import Case, as_mlx, as_numpy
-from tensorfold.kernels.launch import run_host
+from tensorfold.proof.host import run_host
 from tests.support.hostkit import needs_clang
 
 TINY = Path(__file__).parents[2] / "examples" / "tiny-v41"

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tensorfold import kernels
-from tensorfold.contract import clang
 from tensorfold.kernels import Control, launch
 from tensorfold.kernels.kernel import as_mlx, as_numpy
+from tensorfold.proof.host import clang
 from tests.support.hostkit import needs_clang
 
 RMS = kernels.get("rms_norm")
@@ -105,3 +105,9 @@ def test_missing_gpus_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bfloat16_travels_as_bits() -> None:
     x = np.arange(8, dtype=np.uint16)
     assert as_mlx(x).dtype == mx.bfloat16 and np.array_equal(as_numpy(as_mlx(x)), x)
+
+
+def test_the_host_backend_is_there_once_the_proof_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "_OFFERED", {})
+    with pytest.raises(launch.BackendError, match="import tensorfold.proof.host"):
+        launch.launcher("host")

@@ -9,9 +9,9 @@ import pytest
 
 from tensorfold import kernels
 from tensorfold.kernels import Kernel, Launch
-from tensorfold.kernels.launch import run_host
 from tensorfold.kernels.matvec import layout
 from tensorfold.kernels.moe_matrices import plans
+from tensorfold.proof.host import run_host
 from tests.support.hostkit import needs_clang
 
 APART = {"moe_up": ("experts_up", "matvec_fp8_pair"), "moe_down": ("experts_down", "matvec_fp8")}

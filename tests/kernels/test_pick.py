@@ -12,9 +12,9 @@ from tensorfold.engine.pick import pick
 from tensorfold.engine.rows import RowParams
 from tensorfold.kernels.exact import f32
 from tensorfold.kernels.inputs import Draw
-from tensorfold.kernels.launch import run_host
 from tensorfold.kernels.pick import parts
 from tensorfold.kernels.pick.noise import log_noise, noise_of
+from tensorfold.proof.host import run_host
 from tests.support.hostkit import needs_clang
 
 Arrays = tuple[np.ndarray, ...]

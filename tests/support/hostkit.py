@@ -10,11 +10,11 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from tensorfold.contract import host
-from tensorfold.contract.clang import find_clang
-from tensorfold.contract.mlx_text import around
 from tensorfold.kernels import Bound, Kernel, Launch
 from tensorfold.kernels.kernel import dtype_of
+from tensorfold.proof.host import program
+from tensorfold.proof.host.clang import find_clang
+from tensorfold.proof.host.mlx_text import around
 
 needs_clang = pytest.mark.skipif(find_clang() is None, reason="needs clang-19 (apt-get install clang-19)")
 _TYPES = {"float": mx.float32, "uint": mx.uint32, "bfloat16_t": mx.bfloat16, "uchar": mx.uint8, "int": mx.int32}
@@ -27,14 +27,14 @@ def run_body(
     grid: Sequence[int] = (512, 1, 1),
     threadgroup: Sequence[int] = (256, 1, 1),
     **how: Any,
-) -> host.HostRun:
+) -> program.HostRun:
     """Run a raw Metal body with one input x and one float output y, as MLX would wrap it."""
-    text = around("raw", ("x",), ("y",), "", body, host.describe([x]), {}, (mx.float32,))
+    text = around("raw", ("x",), ("y",), "", body, program.describe([x]), {}, (mx.float32,))
     track = bool(how.setdefault("track", False))
-    library = host.load("raw", [text], track)
+    library = program.load("raw", [text], track)
     made = [np.zeros(shape, np.float32)]
     how = {"schedule": 0, "flush": False, "workers": 1, **how}
-    return host.run_entry(library["tf_entry0"], text.shapes, ("x",), [x], made, grid, threadgroup, how, None, 0xFF)
+    return program.run_entry(library["tf_entry0"], text.shapes, ("x",), [x], made, grid, threadgroup, how, None, 0xFF)
 
 
 def probe(
@@ -70,4 +70,4 @@ def probe(
 def run_probe(kernel: Kernel, *arrays: np.ndarray, **how: Any) -> list[np.ndarray]:
     """The outputs of a probe on numpy arrays (a multiple of 32 elements)."""
     assert all(dtype_of(a) is not None for a in arrays)
-    return host.execute(kernel, arrays, kernel.launch(arrays), **how).outputs
+    return program.execute(kernel, arrays, kernel.launch(arrays), **how).outputs

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from tensorfold.contract.bench import DeviceBench, Failure, HostBench, same
-from tensorfold.contract.check import check
-from tensorfold.contract.host import describe
-from tensorfold.contract.mlx_text import generate
-from tensorfold.contract.value import outside, values
 from tensorfold.kernels.inputs import Draw
 from tensorfold.kernels.kernel import Array, Case, Kernel, Launch
 from tensorfold.kernels.launch import BuildError
+from tensorfold.proof.contract.bench import DeviceBench, Failure, HostBench, same
+from tensorfold.proof.contract.value import outside, values
+from tensorfold.proof.host.check import check
+from tensorfold.proof.host.mlx_text import generate
+from tensorfold.proof.host.program import describe
 
 Bench = HostBench | DeviceBench
 

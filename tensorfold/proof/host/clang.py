@@ -5,11 +5,13 @@ clang is asked for C++ for OpenCL on x86-64, without contraction or excess preci
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,12 +20,13 @@ HERE = Path(__file__).parent
 HOW_TO_GET = "the host backend needs clang 19 on x86-64 Linux: apt-get install clang-19"
 LANGUAGE = (
     "-x", "clcpp", "-cl-std=CLC++2021", "--target=x86_64-linux-gnu", "-march=x86-64-v3",
-    "-cl-single-precision-constant", "-cl-no-stdinc", "-nostdinc", "-I", str(HERE / "metal"), "-include", "stdlib.h",
+    "-cl-single-precision-constant", "-cl-no-stdinc", "-nostdinc", "-include", "stdlib.h",
     "-D__METAL_VERSION__=320", "-ffp-contract=off", "-fno-fast-math", "-Xclang", "-ffloat16-excess-precision=none",
     "-Xclang", "-fbfloat16-excess-precision=none", "-ferror-limit=200", "-Wno-everything",
     "-Wimplicit-float-conversion", "-Wno-implicit-int-float-conversion", "-Werror=return-type",
     "-Werror=uninitialized", "-Werror=vla",
 )  # fmt: skip
+_LINE_MARK = re.compile(r"\s*#\s*line\b")
 _MESSAGE = re.compile(r"^(.+?):(\d+):\d+: (?:fatal )?(error|warning): (.*)$", re.M)
 
 
@@ -72,7 +75,7 @@ def run(arguments: list[str], source: str | None = None) -> subprocess.Completed
 
 def compile_metal(source: str, *arguments: str) -> tuple[list[Message], str]:
     """Compile translated Metal; (messages, standard output). ClangFailed when it fails without naming an error."""
-    done = run([*LANGUAGE, *arguments, "-"], source)
+    done = run([*LANGUAGE, "-I", str(HERE / "metal"), *arguments, "-"], source)
     messages = [Message(m[1], int(m[2]), m[3], m[4]) for m in _MESSAGE.finditer(done.stderr)]
     if done.returncode and not any(m.level == "error" for m in messages):
         raise ClangFailed(f"clang failed without naming an error: {done.stderr[-600:]}")
@@ -92,7 +95,26 @@ def cache_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="tensorfold-host-"))
 
 
+# what else makes an object of a text, beside clang and the flags
+_MAKERS = ("translate.py", "tokens.py", "branches.py", "rules.py", "shared_memory.py", "check.py", "metal/*")
+
+
 @cache
-def library_text() -> str:
-    """The text of the Metal headers: part of every cached object's name."""
-    return "".join(path.read_text() for path in sorted((HERE / "metal").iterdir()))
+def _makers() -> str:
+    return "".join(path.read_text() for pattern in _MAKERS for path in sorted(HERE.glob(pattern)))
+
+
+def fingerprint(texts: Iterable[str]) -> str:
+    """Hex digits that name an object of these texts and flags: the same wherever they stand in a file, whatever stands
+    between their words, for comments move no bit."""
+    return hashlib.sha256("\0".join([*map(_words, texts), _makers()]).encode()).hexdigest()[:24]
+
+
+def _words(text: str) -> str:
+    """A text's words without marks of lines; a directive keeps a line of its own."""
+    words: list[str] = []
+    directive = False
+    for line in (" ".join(line.split()) for line in text.split("\n") if not _LINE_MARK.match(line)):
+        directive = line.startswith("#") or (directive and words[-2].endswith("\\"))
+        words += ["\n", line, "\n"] if directive else [line] if line else []
+    return " ".join(words)

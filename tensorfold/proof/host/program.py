@@ -6,7 +6,6 @@ Knows no gate: it says what a kernel gave, or why it could not run.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -17,12 +16,12 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from tensorfold.contract import clang, emulator
-from tensorfold.contract.check import origins, without_standard_includes
-from tensorfold.contract.mlx_text import Generated, Input, generate
-from tensorfold.contract.translate import translate
 from tensorfold.kernels.kernel import Array, Kernel, Launch, dtype_of
 from tensorfold.kernels.launch import BuildError, check_types
+from tensorfold.proof.host import clang, emulator
+from tensorfold.proof.host.check import origins, without_standard_includes
+from tensorfold.proof.host.mlx_text import Generated, Input, generate
+from tensorfold.proof.host.translate import translate
 
 _NUMPY = {
     mx.float32: np.float32, mx.bfloat16: np.uint16, mx.float16: np.float16, mx.bool_: np.bool_, mx.uint8: np.uint8,
@@ -98,17 +97,17 @@ def translated(name: str, text: str) -> str:
 
 def load(name: str, texts: Sequence[Generated], track: bool = False) -> ctypes.CDLL:
     """Translate, compile (unless cached) and load Metal texts into one object with entries tf_entry0, tf_entry1, ..."""
-    whole = ""
-    for index, text in enumerate(texts):
-        entry = text.entry.replace("tf_entry", f"tf_entry{index}")
-        whole += f"namespace tf_launch{index} {{ {translated(name, text.text)}\n{entry}}}\n"
-    flags = [*clang.LANGUAGE, *(_TRACKED if track else ("-O1",)), "-fPIC", "-shared"]
-    digest = hashlib.sha256("\0".join([whole, *flags[2:], clang.library_text()]).encode()).hexdigest()[:24]
-    path = clang.cache_folder() / f"{name}_{digest}.so"
+    flags = [*(_TRACKED if track else ("-O1",)), "-fPIC", "-shared"]
+    told = [*(text.text + text.entry for text in texts), *flags, *clang.LANGUAGE]
+    path = clang.cache_folder() / f"{name}_{clang.fingerprint(told)}.so"
     emulator.runtime()
     if not path.exists():
+        whole = ""
+        for index, text in enumerate(texts):
+            entry = text.entry.replace("tf_entry", f"tf_entry{index}")
+            whole += f"namespace tf_launch{index} {{ {translated(name, text.text)}\n{entry}}}\n"
         partial = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}.tmp")
-        messages, _ = clang.compile_metal(whole, *flags[len(clang.LANGUAGE) :], "-lm", "-o", str(partial))
+        messages, _ = clang.compile_metal(whole, *flags, "-lm", "-o", str(partial))
         errors = [m for m in messages if m.level == "error"]
         if errors:
             raise BuildError(name, "host", "\n".join(f"{m.file}:{m.line}: {m.text}" for m in errors[:3]))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorfold.contract import clang
+from tensorfold.proof.host import clang
 
 _FOLDER = Path(__file__).parent / "emulator"
 _SOURCES = ("fibers.cpp", "memory.cpp", "launch.cpp")

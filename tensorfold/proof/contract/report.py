@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorfold.contract.bench import DeviceBench, HostBench
-from tensorfold.contract.gates import Prepared, case_launches, judge, prepare_cases
-from tensorfold.contract.limits import problems
 from tensorfold.kernels.kernel import Array, Control, Kernel
 from tensorfold.kernels.source import SourceError
+from tensorfold.proof.contract.bench import DeviceBench, HostBench
+from tensorfold.proof.contract.gates import Prepared, case_launches, judge, prepare_cases
+from tensorfold.proof.contract.limits import problems
 
 
 @dataclass

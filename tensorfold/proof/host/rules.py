@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensorfold.contract.tokens import Stream
+from tensorfold.proof.host.tokens import Stream
 
 SCALARS = "bool char uchar short ushort int uint long ulong half float bfloat".split()
 VECTORS = {scalar + n for scalar in SCALARS for n in "234"}

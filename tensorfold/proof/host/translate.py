@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from tensorfold.contract import shared_memory
-from tensorfold.contract.branches import metal_branches
-from tensorfold.contract.rules import ATTRIBUTES, OPENCL_WORDS, VECTORS, complaint
-from tensorfold.contract.tokens import Stream, tokenize
+from tensorfold.proof.host import shared_memory
+from tensorfold.proof.host.branches import metal_branches
+from tensorfold.proof.host.rules import ATTRIBUTES, OPENCL_WORDS, VECTORS, complaint
+from tensorfold.proof.host.tokens import Stream, tokenize
 
 _FLOAT = re.compile(
     r"(?:\d[\d']*\.[\d']*|\.\d[\d']*)(?:[eE][+-]?\d+)?|\d[\d']*[eE][+-]?\d+|0[xX][\da-fA-F.']+[pP][+-]?\d+"

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tensorfold.contract.host import describe
-from tensorfold.contract.mlx_text import generate
 from tensorfold.kernels.kernel import Array, Kernel, Launch
+from tensorfold.proof.host.mlx_text import generate
+from tensorfold.proof.host.program import describe
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from tensorfold.contract.bench import make_bench
-from tensorfold.contract.clang import ClangMissing
-from tensorfold.contract.jobs import run_all
-from tensorfold.contract.report import summary
 from tensorfold.kernels import all_kernels
 from tensorfold.kernels.launch import BACKENDS, BackendError
+from tensorfold.proof.contract.bench import make_bench
+from tensorfold.proof.contract.jobs import run_all
+from tensorfold.proof.contract.report import summary
+from tensorfold.proof.host.clang import ClangMissing
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

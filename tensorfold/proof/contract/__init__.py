@@ -1,4 +1,4 @@
 """The kernel contract: checks kernels' source, values, order and containment, and that planted mistakes are seen.
 
-`python -m tensorfold.contract` runs it. README.md says what each gate proves. Knows no model.
+`python -m tensorfold.contract` runs it. Knows no model.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensorfold.contract.tokens import Stream
+from tensorfold.proof.host.tokens import Stream
 
 
 def statement(stream: Stream, i: int) -> tuple[list[int], int | None]:

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tensorfold.contract import clang, tree_rules
-from tensorfold.contract.translate import translate
+from tensorfold.proof.host import clang, tree_rules
+from tensorfold.proof.host.translate import translate
 
 _LINE_MARK = re.compile(r'\s*#\s*line\s+(\d+)(?:\s+"([^"]+)")?')
 _QUOTED = re.compile(r'\s*#\s*include\s+"([^"]+)"')

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-from tensorfold.contract.bench import make_bench
-from tensorfold.contract.report import Result, run_contract
 from tensorfold.kernels import all_kernels
 from tensorfold.kernels.kernel import Kernel
+from tensorfold.proof.contract.bench import make_bench
+from tensorfold.proof.contract.report import Result, run_contract
 
 
 def run_all(kernels: Sequence[Kernel], backend: str, jobs: int) -> Iterator[Result]:

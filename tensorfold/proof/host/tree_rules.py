@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tensorfold.contract import clang
+from tensorfold.proof.host import clang
 
 Node = dict[str, Any]
 Place = tuple[str, int]

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import mlx.core as mx
 import numpy as np
 
-from tensorfold.contract import host
 from tensorfold.kernels.kernel import Array, Kernel, Launch, as_mlx, as_numpy
 from tensorfold.kernels.launch import BuildError, first_errors, launcher
+from tensorfold.proof.host import program
 
 Failure = (BuildError, RuntimeError)
 
@@ -49,13 +49,13 @@ class HostBench:
         self.shared_bytes: dict[str, int] = {}
 
     def prepare(self, kernel: Kernel, launches: Sequence[tuple[Sequence[Array], Launch]], track: bool = False) -> None:
-        host.prepare(kernel, launches, track)
+        program.prepare(kernel, launches, track)
 
     def run(self, kernel: Kernel, arrays: Sequence[Array], launch: Launch, shift: int = 0, **how: Any) -> list[Array]:
         self.runs += 1
         units = [_unit(kernel, n, a) for n, a in zip(kernel.inputs, arrays)]
         offsets = [shift * unit % 16 for unit in units] + [0] * len(launch.shapes)
-        done = host.execute(kernel, arrays, launch, offsets=offsets, **how)
+        done = program.execute(kernel, arrays, launch, offsets=offsets, **how)
         self.shared_bytes[kernel.name] = max(self.shared_bytes.get(kernel.name, 0), done.shared_bytes)
         return done.outputs
 
@@ -65,7 +65,8 @@ class HostBench:
         found = []
         for poison in (0xFF, 0x5A):
             self.runs += 1
-            done = host.execute(kernel, arrays, launch, track=True, poison=poison, schedule=3 if poison == 0x5A else 0)
+            how: dict[str, Any] = {"poison": poison, "schedule": 3 if poison == 0x5A else 0}
+            done = program.execute(kernel, arrays, launch, track=True, **how)
             if done.unwritten:
                 found.append(f"{done.unwritten} bytes of outputs were never written")
             if done.spilled:
