@@ -11,6 +11,7 @@ import numpy as np
 
 from tensorfold.engine.engine import Engine
 from tensorfold.engine.slot import Slot, Stats, TokenLogprobs, token_sha
+from tensorfold.keywords import ChatKeywords, ConversationKeywords, TextKeywords, names, refuse_unknown
 from tensorfold.requests import Request, prompt_progress
 from tensorfold.text.chat import ASSISTANT, SYSTEM, USER, ChatPrompt, encode_chat
 from tensorfold.text.replies import ReplyParser, ToolCall
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from tensorfold.model import Model
     from tensorfold.text.tokenizer import Tokenizer
 
-CHAT_KEYWORDS = frozenset(("tool_choice", "response_format", "continue_final_message"))
 _LONGEST = {True: 65536, False: 8192}  # tokens of a reply by default, thinking or not
 _LONGEST_MAX_EFFORT = 131072
 
@@ -73,18 +73,16 @@ def stream_chat(
     model: Model,
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] | None,
-    thinking: bool | None,
-    reasoning_effort: int | str | None,
     options: Mapping[str, Any],
 ) -> Generator[ChatPiece]:
     """Checks everything at the call and opens the slot; the iterator then runs the rounds."""
-    chosen = {k: v for k, v in options.items() if k in CHAT_KEYWORDS}
-    rest = {k: v for k, v in options.items() if k not in CHAT_KEYWORDS}
-    for name in ("add_bos", "parse_special"):
-        if name in rest:
-            raise TypeError(f"chat takes no {name}: the conversation's encoding decides it")
+    for name in sorted(names(TextKeywords) & set(options)):
+        raise TypeError(f"chat takes no {name}: the conversation's encoding decides it")
+    refuse_unknown(options, names(ChatKeywords))
+    chosen = {k: v for k, v in options.items() if k in names(ConversationKeywords)}
+    rest = {k: v for k, v in options.items() if k not in chosen}
     tokenizer = model.tokenizer
-    prompt = encode_chat(tokenizer, messages, tools, thinking, reasoning_effort, **chosen)
+    prompt = encode_chat(tokenizer, messages, tools, **chosen)
     if rest.get("max_tokens") is None:
         longest = _LONGEST_MAX_EFFORT if prompt.thinking and prompt.effort == 100 else _LONGEST[prompt.thinking]
         rest["max_tokens"] = max(1, min(longest, model.max_context - len(prompt.ids)))

@@ -7,13 +7,14 @@ import gc
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import mlx.core as mx
 
+from tensorfold import keywords as kw
 from tensorfold import loading
 from tensorfold.chat import ChatPiece, ChatReply, stream_chat
 from tensorfold.checkpoint.hub import resolve
@@ -29,6 +30,9 @@ from tensorfold.results import Generation, Piece
 from tensorfold.scoring import Score, score
 from tensorfold.state import save
 from tensorfold.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _open_models: weakref.WeakSet[Model] = weakref.WeakSet()
 
@@ -154,7 +158,17 @@ class Model:
 
     # ---- generate
 
-    def generate(self, prompt: Any, n: int | None = None, **options: Any) -> Generation | list[Generation]:
+    @overload
+    def generate(self, prompt: kw.Prompt, *, n: None = None, **options: Unpack[kw.Keywords]) -> Generation: ...  # type: ignore[overload-overlap]
+    @overload
+    def generate(self, prompt: kw.Prompts, *, n: None = None, **options: Unpack[kw.Keywords]) -> list[Generation]: ...
+    @overload
+    def generate(self, prompt: Any, *, n: SupportsIndex, **options: Unpack[kw.Keywords]) -> list[Generation]: ...
+    @overload
+    def generate(self, prompt: kw.Array, **options: Unpack[kw.Keywords]) -> Generation | list[Generation]: ...
+    def generate(
+        self, prompt: Any, *, n: SupportsIndex | None = None, **options: Unpack[kw.Keywords]
+    ) -> Generation | list[Generation]:
         """Replies to one prompt, or to a list of them (a list in is a list out); more prompts than slots queue.
 
         prompt: str, ids, or a list of such. n: so many replies to each prompt with seeds drawn apart (a list out).
@@ -181,7 +195,7 @@ class Model:
         finally:
             for handle in handles:
                 handle.close()
-        results = [_result(h) for h in handles]
+        results = [Generation.of(h) for h in handles]
         return results if many else results[0]
 
     def _admit(self, requests: list[Request], handles: list[SlotHandle]) -> None:
@@ -195,7 +209,7 @@ class Model:
         with self._running() as engine:
             return self._worker.run(lambda: engine.stuck)
 
-    def stream(self, prompt: Any, **options: Any) -> Iterator[Piece]:
+    def stream(self, prompt: kw.OnePrompt, **options: Unpack[kw.Keywords]) -> Iterator[Piece]:
         """Pieces of one reply as they come; the last one has finish_reason and stats.
         Arguments are checked at the call."""
         handle = self._open(prompt, options, passing=True)
@@ -215,15 +229,7 @@ class Model:
                 raise handle.error
             yield Piece(handle.text[shown:], handle.tokens[seen:], handle.finish_reason, handle.stats)
 
-    def chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        *,
-        thinking: bool | None = None,
-        reasoning_effort: int | str | None = None,
-        **options: Any,
-    ) -> ChatReply:
+    def chat(self, messages: kw.Messages, tools: kw.Tools = None, **options: Unpack[kw.ChatKeywords]) -> ChatReply:
         """Answers a conversation of OpenAI-style messages; needs the extra `chat`.
 
         thinking: on unless False. reasoning_effort: 1..100, low, medium, high, max or none.
@@ -232,37 +238,33 @@ class Model:
         of this kind may need. Raises ValueError or TypeError naming the message, ImportError without the extra.
         """
         reply = None
-        for piece in self.stream_chat(messages, tools, thinking=thinking, reasoning_effort=reasoning_effort, **options):
+        for piece in self.stream_chat(messages, tools, **options):
             reply = piece.reply
         if reply is None:
             raise RuntimeError("the reply ended without its last piece")
         return reply
 
     def stream_chat(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        *,
-        thinking: bool | None = None,
-        reasoning_effort: int | str | None = None,
-        **options: Any,
+        self, messages: kw.Messages, tools: kw.Tools = None, **options: Unpack[kw.ChatKeywords]
     ) -> Generator[ChatPiece]:
         """Pieces of the answer as they become certain; the last holds the ChatReply.
         Arguments as in `chat`, checked at the call."""
-        return stream_chat(self, messages, tools, thinking, reasoning_effort, options)
+        return stream_chat(self, messages, tools, options)
 
-    def score(
-        self, prompt: Any, continuation: Any, *, add_bos: bool = True, parse_special: bool = False
-    ) -> Score | list[Score]:
+    @overload
+    def score(self, prompt: kw.OnePrompt, continuation: kw.Prompt, **text: Unpack[kw.TextKeywords]) -> Score: ...  # type: ignore[overload-overlap]
+    @overload
+    def score(self, prompt: kw.OnePrompt, continuation: kw.Prompts, **text: Unpack[kw.TextKeywords]) -> list[Score]: ...
+    def score(self, prompt: Any, continuation: Any, **text: Unpack[kw.TextKeywords]) -> Score | list[Score]:
         """Log-probabilities of a continuation, or of each of a list of them, after one prompt.
 
         prompt, continuation: str (the continuation without bos) or ids. The values are those that
         `generate(logprobs=...)` gives for the same tokens, bit for bit.
         Raises CapacityError when both do not fit or all slots are open.
         """
-        return score(self, prompt, continuation, add_bos, parse_special)
+        return score(self, prompt, continuation, text)
 
-    def open(self, prompt: Any, **options: Any) -> SlotHandle:
+    def open(self, prompt: kw.OnePrompt, **options: Unpack[kw.Keywords]) -> SlotHandle:
         """A slot for one prompt, advanced by `step`; keywords as in `generate`.
         Raises CapacityError when all slots are open."""
         return self._open(prompt, options)
@@ -272,7 +274,9 @@ class Model:
         with self._running() as engine:
             return self._worker.run(engine.step)
 
-    def remember(self, prompt: Any, add_bos: bool = True, parse_special: bool = False) -> None:
+    def remember(
+        self, prompt: kw.AnyPrompt, *, add_bos: bool = True, parse_special: bool | None = None
+    ) -> None:
         """Computes a prompt's beginning once and keeps it (within prefix_bytes) for prompts that share it."""
         with self._running():
             requests, _ = self._reader.requests(prompt, {"add_bos": add_bos, "parse_special": parse_special})
@@ -343,7 +347,7 @@ class Model:
             raise
         return SlotHandle(self, made[0])
 
-    def _read(self, prompt: Any, options: Mapping[str, Any], n: int | None = None) -> tuple[list[Request], bool]:
+    def _read(self, prompt: Any, options: Mapping[str, Any], n: Any = None) -> tuple[list[Request], bool]:
         """Checked requests, none of them too long for the context."""
         with self._running() as engine:
             requests, many = self._reader.requests(prompt, options, n)
@@ -374,12 +378,6 @@ class _Held:
 
     def __exit__(self, *exc: object) -> None:
         self._model._lock.release()
-
-
-def _result(handle: SlotHandle) -> Generation:
-    return Generation(
-        handle.text, handle.tokens, handle.finish_reason or "stop", handle.stats, handle.seed, handle.logprobs
-    )
 
 
 def _unload(held: list[Any]) -> None:

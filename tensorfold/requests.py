@@ -12,10 +12,9 @@ import numpy as np
 from tensorfold.arguments import flag, integer
 from tensorfold.config import ModelConfig
 from tensorfold.engine.params import KEYWORDS, SamplingParams, parse
+from tensorfold.keywords import Keywords, TextKeywords, names, refuse_unknown
 from tensorfold.text.prompts import parse_prompts
 from tensorfold.text.tokenizer import Tokenizer
-
-_OTHER = frozenset(("draft", "max_drafts", "add_bos", "parse_special", "prompt_progress_callback"))
 
 
 @dataclass(frozen=True)
@@ -33,21 +32,17 @@ class Reader:
     def __init__(self, tokenizer: Tokenizer, config: ModelConfig, drafter: bool):
         self.tokenizer, self.config, self.drafter = tokenizer, config, drafter
 
-    def requests(self, prompt: Any, options: Mapping[str, Any], n: int | None = None) -> tuple[list[Request], bool]:
+    def requests(self, prompt: Any, options: Mapping[str, Any], n: Any = None) -> tuple[list[Request], bool]:
         """A request for each reply in order, and whether a list is wanted.
         Raises TypeError and ValueError naming the argument."""
-        unknown = sorted(set(options) - KEYWORDS - _OTHER)
-        if unknown:
-            known = ", ".join(sorted(KEYWORDS | _OTHER))
-            raise TypeError(f"unknown keyword {', '.join(unknown)}; known are {known}")
-        copies = 1 if n is None else integer("n", n, 1)
+        refuse_unknown(options, names(Keywords))
+        copies = None if n is None else integer("n", n, 1)
         drafts = self.drafts(options.get("draft"), options.get("max_drafts"))
         _callback(options.get("prompt_progress_callback"))
-        flags = {name: flag(name, options[name]) for name in ("add_bos", "parse_special") if name in options}
-        prompts, many = parse_prompts(prompt, self.tokenizer, self.config, **flags)
-        prompts = [ids for ids in prompts for _ in range(copies)]
-        choices = self._choices(options, len(prompts), n)
-        return [Request(ids, params, drafts) for ids, params in zip(prompts, choices)], many or n is not None
+        prompts, many = parse_prompts(prompt, self.tokenizer, self.config, **text_flags(options))
+        prompts = [ids for ids in prompts for _ in range(copies or 1)]
+        choices = self._choices(options, len(prompts), copies)
+        return [Request(ids, params, drafts) for ids, params in zip(prompts, choices)], many or copies is not None
 
     def seeded(self, params: SamplingParams, seed: int) -> SamplingParams:
         """The same choices with another seed."""
@@ -77,12 +72,17 @@ class Reader:
         return 0 if draft is False else min(limit, block)
 
 
-def _callback(value: Callable[[int, int], None] | None) -> None:
+def text_flags(options: Mapping[str, Any]) -> dict[str, bool]:
+    """Those of add_bos and parse_special that are given. Raises TypeError for what is no bool."""
+    return {name: flag(name, options[name]) for name in names(TextKeywords) if options.get(name) is not None}
+
+
+def _callback(value: Callable[[int, int], Any] | None) -> None:
     if value is not None and not callable(value):
         raise TypeError(f"prompt_progress_callback={value!r} must be callable as f(done, total)")
 
 
-def prompt_progress(callback: Callable[[int, int], None] | None, done: Sequence[int], total: Sequence[int]) -> None:
+def prompt_progress(callback: Callable[[int, int], Any] | None, done: Sequence[int], total: Sequence[int]) -> None:
     """Tells a callback how many prompt tokens of a call are computed."""
     if callback is not None:
         callback(sum(done), sum(total))

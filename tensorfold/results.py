@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tensorfold.engine.slot import Stats, TokenLogprobs
+
+if TYPE_CHECKING:
+    from tensorfold.handle import SlotHandle
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,13 @@ class Generation:
     stats: Stats
     seed: int
     logprobs: list[TokenLogprobs] | None = None
+
+    @staticmethod
+    def of(handle: SlotHandle) -> Generation:
+        """The reply of a slot that is done."""
+        return Generation(
+            handle.text, handle.tokens, handle.finish_reason or "stop", handle.stats, handle.seed, handle.logprobs
+        )
 
 
 @dataclass(frozen=True)

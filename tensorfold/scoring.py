@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import fsum
 from typing import TYPE_CHECKING, Any
 
 from tensorfold.engine.engine import Engine
 from tensorfold.engine.slot import Slot
+from tensorfold.keywords import TextKeywords, names, refuse_unknown
+from tensorfold.requests import text_flags
 from tensorfold.text.prompts import parse_prompts
 
 if TYPE_CHECKING:
@@ -29,14 +31,15 @@ class Score:
     tokens: list[int]
 
 
-def score(model: Model, prompt: Any, continuation: Any, add_bos: bool, parse_special: bool) -> Score | list[Score]:
+def score(model: Model, prompt: Any, continuation: Any, options: Mapping[str, Any]) -> Score | list[Score]:
     """Scores one continuation, or each of a list of them, of one prompt."""
-    tokenizer, config = model.tokenizer, model.config
-    prompts, many = parse_prompts(prompt, tokenizer, config, add_bos, parse_special)
+    refuse_unknown(options, names(TextKeywords))
+    tokenizer, config, flags = model.tokenizer, model.config, text_flags(options)
+    prompts, many = parse_prompts(prompt, tokenizer, config, **flags)
     if many:
         raise ValueError("score takes one prompt: call it for each, kept beginnings make that cheap")
     try:
-        targets, many = parse_prompts(continuation, tokenizer, config, False, parse_special)
+        targets, many = parse_prompts(continuation, tokenizer, config, **{**flags, "add_bos": False})
     except (ValueError, TypeError) as error:
         raise type(error)(f"continuation: {error}") from None
     scores = [_one(model, prompts[0], ids) for ids in targets]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Callable
 from dataclasses import fields, make_dataclass
 from pathlib import Path
@@ -13,8 +14,10 @@ import numpy as np
 import pytest
 
 import tensorfold
+from tensorfold import Model
 from tensorfold.engine.params import parse
 from tensorfold.engine.rows import RowParams
+from tensorfold.keywords import Keywords, names
 from tensorfold.loading import Options
 from tensorfold.requests import Reader
 from tensorfold.text.messages import effort_of
@@ -65,6 +68,29 @@ def test_nothing_else_passes_anywhere(place: str) -> None:
     for value in (True, np.bool_(True), 3.0, np.float32(3), float("nan"), 3j, "3", -1):
         with pytest.raises((TypeError, ValueError), match=place):
             PLACES[place](value)
+
+
+@pytest.mark.parametrize(
+    "given,near",
+    [("max_new_tokens", "max_tokens"), ("temprature", "temperature"), ("top-p", "top_p"), ("sead", "seed")],
+)
+def test_a_misspelt_keyword_is_told_its_name(given: str, near: str) -> None:
+    with pytest.raises(TypeError, match=rf"unknown keyword {given} \(did you mean {near}\?\)"):
+        Reader(TOKENIZER, CONFIG, True).requests("a", {given: 1})
+
+
+def test_a_keyword_like_none_is_told_all_of_them() -> None:
+    with pytest.raises(TypeError, match=r"unknown keyword xyz; known are add_bos, .*top_p$") as caught:
+        Reader(TOKENIZER, CONFIG, True).requests("a", {"xyz": 1})
+    assert set(str(caught.value).split("known are ")[1].split(", ")) == names(Keywords)
+
+
+def test_the_number_of_replies_is_a_keyword() -> None:
+    """A second positional argument is a max_tokens that slipped, not twenty replies."""
+    for call in (Model.generate, Model.open, Model.stream, Model.remember, Model.chat, Model.score):
+        kinds = [p.kind for p in inspect.signature(call).parameters.values()]
+        required = 3 if call in (Model.score, Model.chat) else 2  # with self
+        assert kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD) == required, call
 
 
 def test_the_check_is_written_once() -> None:

@@ -147,7 +147,7 @@ def test_open_and_stream_take_one_prompt(model: Model) -> None:
 # ---- keywords
 
 BAD_KEYWORDS: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"max_token": 5}, TypeError, "unknown keyword max_token"),
+    ({"max_token": 5}, TypeError, r"unknown keyword max_token \(did you mean max_tokens\?\); known are add_bos, "),
     ({"stream": True, "echo": 1}, TypeError, "unknown keyword echo, stream"),
     ({"temperature": 1.0, "temp": 1.0}, ValueError, "temp"),
     *[({"temperature": v}, ValueError, "temperature") for v in (NAN, INF, -INF, -0.1, 1e38)],

@@ -9,22 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tensorfold.arguments import ParameterError, ParameterTypeError, integer, number
+from tensorfold.keywords import SamplingKeywords, names, refuse_unknown
 
-KEYWORDS = frozenset(
-    (
-        "max_tokens",
-        "temperature",
-        "temp",
-        "top_p",
-        "top_k",
-        "min_p",
-        "repetition_penalty",
-        "logit_bias",
-        "stop",
-        "seed",
-        "logprobs",
-    )
-)
+KEYWORDS = names(SamplingKeywords)
 MAX_LOGPROBS = 20
 # beyond this, temperature times the largest noise leaves float32
 MAX_TEMPERATURE = 1e37
@@ -60,9 +47,7 @@ def parse(kwargs: Mapping[str, object], vocab_size: int) -> SamplingParams:
     Raises ParameterTypeError (a TypeError and a ValueError) for wrong types and ParameterError (a ValueError) for
     wrong values; a keyword outside KEYWORDS is a TypeError.
     """
-    unknown = sorted(str(name) for name in kwargs if name not in KEYWORDS)
-    if unknown:
-        raise TypeError(f"not a sampling keyword: {', '.join(unknown)}; known are {', '.join(sorted(KEYWORDS))}")
+    refuse_unknown(kwargs, KEYWORDS)
     given = {name: value for name, value in kwargs.items() if value is not None}
     if "temp" in given and "temperature" in given:
         raise ParameterError(

@@ -48,8 +48,8 @@ def constant_memory(model: Model, pool_bytes: int, rounds: int) -> list[Finding]
     take what `rounds` early ones took. `model` has no open slot and keeps no prompts."""
     caches: Caches = model._engine.lanes.caches
     model._worker.run(lambda: _grow(caches, pool_bytes))
-    endless = {"max_tokens": 5 * rounds + 2, "logit_bias": {model.config.eos_token_id: float("-inf")}}
-    with model.open(list(range(3, 3 + PROMPT)), draft=False, **endless) as handle:
+    endless = {model.config.eos_token_id: float("-inf")}
+    with model.open(range(3, 3 + PROMPT), draft=False, max_tokens=5 * rounds + 2, logit_bias=endless) as handle:
         while len(handle.tokens) < rounds:
             model.step()
         first, _, last = (_most_taken(model, rounds) for _ in range(3))

@@ -160,6 +160,16 @@ def test_wrong_keywords_are_named_at_the_call(model: Model, options: dict[str, A
         model.stream_chat(DOG, **options)
 
 
+def test_an_unknown_keyword_is_told_what_chat_takes(model: Model) -> None:
+    """Its own list: what it refuses is not on it, what it alone takes is, and the nearest name is said."""
+    wrong: dict[str, Any] = {"tool_choise": "none"}
+    with pytest.raises(TypeError, match=r"unknown keyword tool_choise \(did you mean tool_choice\?\)") as caught:
+        model.chat(DOG, **wrong)
+    known = str(caught.value).split("known are ")[1].split(", ")
+    assert {"thinking", "reasoning_effort", "response_format", "max_tokens", "draft"} <= set(known)
+    assert not {"add_bos", "parse_special", "tool_choise"} & set(known)
+
+
 def test_a_conversation_too_long_for_the_context_is_refused_at_the_call(model: Model) -> None:
     with pytest.raises(ValueError, match="context holds 4096"):
         model.stream_chat([{"role": "user", "content": "a b c d " * 1500}], thinking=False)

@@ -1,0 +1,91 @@
+"""The keywords of generate, stream, open, extend and chat, and the forms of a prompt, as types; checks no value.
+
+The names that are taken follow from these types, so that what a type checker knows and what a call takes are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Protocol, SupportsFloat, SupportsIndex, TypeAlias, TypedDict
+
+
+class Array(Protocol):
+    """Token ids in an array, numpy's or MLX's: of one dimension one prompt, of two as many as it has rows."""
+
+    @property
+    def ndim(self) -> int: ...
+
+    def tolist(self) -> Any: ...
+
+
+Prompt: TypeAlias = "str | Sequence[SupportsIndex]"
+OnePrompt: TypeAlias = "Prompt | Array"
+Prompts: TypeAlias = "Sequence[OnePrompt]"
+AnyPrompt: TypeAlias = "OnePrompt | Prompts"
+
+Messages: TypeAlias = "Sequence[Mapping[str, Any]]"
+Tools: TypeAlias = "Sequence[Mapping[str, Any]] | None"
+
+
+class SamplingKeywords(TypedDict, total=False):
+    """How a reply is drawn and where it ends; None is the default of each."""
+
+    max_tokens: SupportsIndex | None
+    temperature: SupportsFloat | None
+    temp: SupportsFloat | None
+    top_p: SupportsFloat | None
+    top_k: SupportsIndex | None
+    min_p: SupportsFloat | None
+    repetition_penalty: SupportsFloat | None
+    logit_bias: Mapping[int, float] | None
+    stop: str | Sequence[str] | None
+    seed: SupportsIndex | Sequence[SupportsIndex] | Array | None
+    logprobs: SupportsIndex | None
+
+
+class ReplyKeywords(SamplingKeywords, total=False):
+    """What every call that makes a reply takes."""
+
+    draft: bool | None
+    max_drafts: SupportsIndex | None
+    prompt_progress_callback: Callable[[int, int], Any] | None
+
+
+class TextKeywords(TypedDict, total=False):
+    """How text becomes ids."""
+
+    add_bos: bool | None
+    parse_special: bool | None
+
+
+class Keywords(ReplyKeywords, TextKeywords, total=False):
+    """What generate, stream, open and extend take beside a prompt."""
+
+
+class ConversationKeywords(TypedDict, total=False):
+    """How a conversation becomes a prompt."""
+
+    thinking: bool | None
+    reasoning_effort: SupportsIndex | str | None
+    tool_choice: str
+    response_format: Mapping[str, Any] | None
+    continue_final_message: bool
+
+
+class ChatKeywords(ReplyKeywords, ConversationKeywords, total=False):
+    """What chat and stream_chat take beside messages and tools."""
+
+
+def names(kind: type) -> frozenset[str]:
+    """The names that one of these types holds."""
+    return frozenset(kind.__annotations__)
+
+
+def refuse_unknown(given: Mapping[str, object], known: frozenset[str]) -> None:
+    """Raises TypeError naming keywords that are not known, the nearest known ones, and all of them."""
+    unknown = sorted(set(given) - known)
+    if unknown:
+        near = sorted({match for name in unknown for match in get_close_matches(name, known, 1)})
+        hint = f" (did you mean {', '.join(near)}?)" if near else ""
+        raise TypeError(f"unknown keyword {', '.join(unknown)}{hint}; known are {', '.join(sorted(known))}")
