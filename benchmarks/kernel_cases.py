@@ -61,7 +61,7 @@ def _planes(rows: int, k: int) -> mx.array:
 
 def fp8(name: str, ns: Sequence[int], k: int, groups: int = 1) -> Subject:
     """FP8 matrices that share x (or groups of one matrix, with bfloat16 rows) beside mxfp8 quantized_matmul."""
-    kernel = {1: "matvec_fp8", 2: "matvec_fp8_pair", 3: "matvec_fp8_triple"}[len(ns)]
+    kernel = {1: "matvec_fp8", 2: "matvec_fp8_pair"}[len(ns)]
 
     def make(small: bool) -> Arrays:
         found: Arrays = []

@@ -1,4 +1,7 @@
-"""Kernels, one folder a family: each folder's `KERNELS` are found here by name. Knows no model, no slots, no text."""
+"""What a model launches, one folder a family: texts, plan.py, and geometry.py where a table chooses. Knows no model.
+
+`tensorfold.proof` judges kernels; nothing here knows of it.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,26 @@ import pkgutil
 from functools import cache
 from importlib import import_module
 
-from tensorfold.kernels.kernel import Bound, Case, Control, Geometry, Kernel, Launch
+from tensorfold.kernels.kernel import Geometry, Kernel, Launch
 
-__all__ = ["Bound", "Case", "Control", "Geometry", "Kernel", "Launch", "all_kernels", "get"]
+__all__ = ["Geometry", "Kernel", "Launch", "all_kernels", "families", "get"]
+
+
+@cache
+def families() -> dict[str, tuple[Kernel, ...]]:
+    """The kernels of every family, in alphabetical order of families."""
+    names = sorted(m.name for m in pkgutil.iter_modules(__path__) if m.ispkg)
+    return {name: tuple(import_module(f"{__name__}.{name}").KERNELS) for name in names}
 
 
 @cache
 def all_kernels() -> dict[str, Kernel]:
-    """Every registered kernel by name, in alphabetical order of families."""
+    """Every kernel by name."""
     found: dict[str, Kernel] = {}
-    for module in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name):
-        if not module.ispkg:
-            continue
-        for kernel in import_module(f"{__name__}.{module.name}").KERNELS:
+    for family, kernels in families().items():
+        for kernel in kernels:
             if kernel.name in found:
-                raise ValueError(f"two kernels are named {kernel.name}; the second is in {module.name}")
+                raise ValueError(f"two kernels are named {kernel.name}; the second is in {family}")
             found[kernel.name] = kernel
     return found
 

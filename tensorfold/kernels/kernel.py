@@ -1,4 +1,4 @@
-"""What a kernel is: source, launch plan, truth, stated order, bound and planted mistakes in one object.
+"""What a kernel is: source, geometries and the plan of a launch in one object.
 
 Knows no backend: `launch.py` runs kernels, `tensorfold.proof` judges them.
 """
@@ -6,7 +6,7 @@ Knows no backend: `launch.py` runs kernels, `tensorfold.proof` judges them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,11 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorfold.kernels.source import KernelText, SourceError, backend_text, included_files, parse
+from tensorfold.kernels.source import KernelText, SourceError, backend_text, parse
 
 Array = NDArray[Any]
 TemplateValue = int | bool | mx.Dtype
 Geometry = Mapping[str, int]
-ALL = ("host", "cuda", "metal")
 
 
 @dataclass(frozen=True)
@@ -35,59 +34,12 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Bound:
-    """|value - truth| <= ulps of the output's type + relative * |truth| + absolute * scale + tiny, and why.
-
-    `scale(*inputs, **options)` gives, for each output, an array that broadcasts against it (default 1). `tiny` is what
-    flushing to zero may cost: 2^-126 for the result, and as much for every flushed term of a sum.
-    Outputs of integer type must be equal whatever the bound says.
-    """
-
-    reason: str
-    ulps: float = 0.5
-    relative: float = 0.0
-    absolute: float = 0.0
-    tiny: float = 2.0**-126
-    scale: Callable[..., Sequence[Array]] | None = None
-
-
-@dataclass(frozen=True)
-class Control:
-    """A planted mistake: `find` stands exactly once in the kernel's text (or in `file`), `replace` takes its place."""
-
-    name: str
-    find: str
-    replace: str
-    file: str | None = None
-    backends: tuple[str, ...] = ALL
-
-
-@dataclass(frozen=True)
-class Case:
-    """Inputs of one run: numpy arrays in the kernel's order (bfloat16 as uint16 bits) and options of its plan.
-
-    `rows=True` also runs the rows of this case alone, in windows, in other places and at shifted addresses.
-    `bounded=False` where float32 itself leaves its range, so that only order and containment are judged.
-    """
-
-    name: str
-    arrays: tuple[Array, ...]
-    options: Mapping[str, Any] = field(default_factory=dict)
-    rows: bool = False
-    bounded: bool = True
-
-
-@dataclass(frozen=True)
 class Kernel:
-    """A kernel of one launch.
+    """A kernel of one launch: its source, its inputs and outputs in order, and how it is launched.
 
-    plan(arrays, geometry, **options) -> Launch, from shapes and dtypes alone (numpy or MLX arrays).
-    reference(*arrays, **options) -> float64 (or integer) arrays, one an output: the published mathematics.
-    stated(*arrays, **options) -> the very bits of every output, float32 operations in the order the source states.
-    cases() -> the inputs the contract runs. `row_inputs` name the inputs whose first axis is rows; every output then
-    has rows first too. `row_counts` are the numbers of rows it is launched with. `alignment` gives inputs that need
-    more than their item size, in bytes. `choose(backend, arrays, **options)` picks the index of a geometry; without it
-    the first is used. `known` maps a part of a finding's text to the reason why it is accepted.
+    plan(arrays, geometry, **options) -> Launch, from shapes and dtypes alone (numpy or MLX arrays). `alignment` gives
+    inputs that need more than their item size, in bytes. `choose(backend, arrays, **options)` picks the index of a
+    geometry; without it the first is used. `overrides` are texts that stand in for files, by name.
     """
 
     name: str
@@ -96,17 +48,9 @@ class Kernel:
     outputs: tuple[str, ...]
     geometries: tuple[Geometry, ...]
     plan: Callable[..., Launch]
-    reference: Callable[..., Sequence[Array]]
-    stated: Callable[..., Sequence[Array]]
-    bound: Bound
-    controls: tuple[Control, ...]
-    cases: Callable[[], Sequence[Case]]
-    row_inputs: tuple[str, ...] = ()
-    row_counts: tuple[int, ...] = tuple(range(1, 17))
     alignment: Mapping[str, int] = field(default_factory=dict)
     choose: Callable[..., int] | None = None
     overrides: Mapping[str, str] = field(default_factory=dict)
-    known: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def text(self) -> KernelText:
@@ -141,21 +85,6 @@ class Kernel:
 
         chosen = self.geometry(backend, arrays, **options) if geometry is None else geometry
         return launcher(backend)(self, arrays, self.plan(arrays, chosen, **options))
-
-    def files(self) -> dict[str, str]:
-        """The texts of the source and of what it includes, by file name."""
-        return {p.name: self.overrides.get(p.name, p.read_text("ascii")) for p in included_files(self.path)}
-
-    def mutated(self, control: Control) -> Kernel:
-        """This kernel with a mistake planted; raises SourceError unless the text to replace stands exactly once."""
-        file = control.file or self.path.name
-        text = self.files().get(file)
-        count = -1 if text is None else text.count(control.find)
-        if text is None or count != 1:
-            where = f"{count} times in {file}" if count >= 0 else f"but {file} is not part of the kernel"
-            raise SourceError(f"{self.name}: control '{control.name}' must match exactly once, matches {where}")
-        changed = text.replace(control.find, control.replace)
-        return replace(self, overrides={**self.overrides, file: changed})
 
 
 def as_numpy(x: mx.array) -> Array:

@@ -12,9 +12,9 @@ from typing import Any
 
 import mlx.core as mx
 
-from tensorfold.kernels import all_kernels
 from tensorfold.kernels.launch import BACKENDS, BackendError
 from tensorfold.proof.contract.bench import DeviceBench, HostBench, make_bench
+from tensorfold.proof.families import all_proofs
 from tensorfold.proof.host.clang import ClangMissing
 from tensorfold.receipt import arithmetic, kernels, machine, suite
 
@@ -49,8 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     if "digests" in writes:
-        kernels.write_digests(all_kernels())
-        print(f"stored the digests of {len(all_kernels())} kernels in {kernels.DIGESTS.name}")
+        kernels.write_digests(all_proofs())
+        print(f"stored the digests of {len(all_proofs())} kernels in {kernels.DIGESTS.name}")
     if "logits" in writes and folder is not None:
         print(f"stored in {suite.STORED.name}: {suite.write_logits(folder)}")
     if writes:
@@ -87,9 +87,9 @@ def examine(bench: HostBench | DeviceBench, patterns: Sequence[str]) -> dict[str
     """Machine, arithmetic and kernels as plain data; a line on standard error for each kernel that is done."""
     stored = kernels.stored_digests()
     entries = []
-    for name, kernel in all_kernels().items():
+    for name, proof in all_proofs().items():
         if any(fnmatch.fnmatch(name, pattern) for pattern in patterns):
-            entries.append(kernels.examine(kernel, bench, stored))
+            entries.append(kernels.examine(proof, bench, stored))
             _say(f"{name}: {'ok' if entries[-1]['ok'] else 'FAIL'}")
     return {
         "backend": bench.name,

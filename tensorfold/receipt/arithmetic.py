@@ -12,10 +12,10 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from tensorfold.kernels import Bound, Kernel, Launch
-from tensorfold.kernels.exact import f32, fma
-from tensorfold.kernels.inputs import Draw
+from tensorfold.kernels import Kernel, Launch
 from tensorfold.kernels.kernel import as_mlx, as_numpy
+from tensorfold.proof.numerics.exact import f32, fma
+from tensorfold.proof.numerics.inputs import Draw
 
 _COUNT = 1 << 14
 _OUTPUTS = ("fused", "product_sum", "quotient", "root", "rounded", "doubled", "halved", "moved")
@@ -25,10 +25,6 @@ def _plan(arrays: Sequence[Any], geometry: Any) -> Launch:
     return Launch({}, (_COUNT, 1, 1), (256, 1, 1), ((_COUNT,),) * len(_OUTPUTS), (mx.float32,) * len(_OUTPUTS))
 
 
-def _none(*arrays: Any) -> list[Any]:
-    return []
-
-
 _PROBE = Kernel(
     name="arithmetic",
     path=Path(__file__).with_name("arithmetic.metal"),
@@ -36,11 +32,6 @@ _PROBE = Kernel(
     outputs=_OUTPUTS,
     geometries=({},),
     plan=_plan,
-    reference=_none,
-    stated=_none,
-    bound=Bound("a probe, not a kernel of the model"),
-    controls=(),
-    cases=list,
 )
 
 

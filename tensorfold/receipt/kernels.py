@@ -11,11 +11,11 @@ from typing import Any
 
 import mlx.core as mx
 
-from tensorfold.kernels import Case, Kernel
-from tensorfold.kernels.kernel import as_mlx
+from tensorfold.kernels.kernel import Kernel, as_mlx
 from tensorfold.kernels.launch import launcher
 from tensorfold.proof.contract.bench import DeviceBench, HostBench
 from tensorfold.proof.contract.report import digest, run_contract
+from tensorfold.proof.proof import Case, Proof
 
 DIGESTS = Path(__file__).with_name("digests.json")
 _LAUNCHES, _REPEATS = 20, 5
@@ -26,23 +26,23 @@ def stored_digests() -> dict[str, str]:
     return dict(json.loads(DIGESTS.read_text("ascii"))) if DIGESTS.exists() else {}
 
 
-def write_digests(kernels: Mapping[str, Kernel]) -> None:
+def write_digests(proofs: Mapping[str, Proof]) -> None:
     """Run every case of every kernel once on the host and store the digests of its bits."""
     bench, found = HostBench(), {}
-    for name, kernel in kernels.items():
-        cases = kernel.cases()
-        bench.prepare(kernel, [(c.arrays, kernel.launch(c.arrays, None, **c.options)) for c in cases])
-        found[name] = digest([bench.run(kernel, c.arrays, kernel.launch(c.arrays, None, **c.options)) for c in cases])
+    for name, proof in proofs.items():
+        cases, kernel = proof.cases(), proof.kernel
+        bench.prepare(kernel, [(c.arrays, proof.launch(c)) for c in cases])
+        found[name] = digest([bench.run(kernel, c.arrays, proof.launch(c)) for c in cases])
     DIGESTS.write_text(json.dumps(found, indent=1) + "\n", "ascii")
 
 
-def examine(kernel: Kernel, bench: HostBench | DeviceBench, stored: Mapping[str, str]) -> dict[str, Any]:
+def examine(proof: Proof, bench: HostBench | DeviceBench, stored: Mapping[str, str]) -> dict[str, Any]:
     """The contract's result of one kernel, with `compile_error` verbatim, `bits` against the host, and `launch_us`."""
-    cases = kernel.cases()
+    cases, kernel = proof.cases(), proof.kernel
     error = build_error(kernel, bench.name, cases[0])
     if error is not None:
         return {"kernel": kernel.name, "ok": False, "compile_error": error, "bits": "not run", "launch_us": None}
-    result = run_contract(kernel, bench)
+    result = run_contract(proof, bench)
     wanted = stored.get(kernel.name)
     bits = "no stored digest" if wanted is None else "equal to the host's" if wanted == result.digest else "DIFFERENT"
     case = next((c for c in cases if c.rows), cases[0])

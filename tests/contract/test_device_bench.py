@@ -8,17 +8,18 @@ from dataclasses import replace
 import mlx.core as mx
 import pytest
 
-from tensorfold import kernels
-from tensorfold.kernels import Control, Kernel, Launch
+from tensorfold.kernels import Kernel, Launch
 from tensorfold.kernels.kernel import as_mlx, as_numpy
+from tensorfold.proof import families
 from tensorfold.proof.contract import bench
 from tensorfold.proof.contract.gates import judge
 from tensorfold.proof.contract.report import plant, run_contract
 from tensorfold.proof.host import run_host
+from tensorfold.proof.proof import Mistake
 from tests.support.hostkit import needs_clang
 
 pytestmark = needs_clang
-RMS = kernels.get("rms_norm")
+RMS = families.get("rms_norm")
 CASES = [c for c in RMS.cases() if c.name in ("K96", "order", "extreme")]
 SMALL = replace(RMS, cases=lambda: CASES)
 
@@ -43,22 +44,22 @@ def device(monkeypatch: pytest.MonkeyPatch) -> bench.DeviceBench:
 
 def test_a_good_kernel_passes_and_controls_are_red(device: bench.DeviceBench) -> None:
     result = run_contract(SMALL, device)
-    named = [c.name for c in SMALL.controls if "cuda" in c.backends]
+    named = [c.name for c in SMALL.mistakes if "cuda" in c.backends]
     assert result.ok and result.red == named and len(named) >= 2, result.line()
-    assert result.digest == run_contract(SMALL, bench.HostBench(), controls=False).digest
+    assert result.digest == run_contract(SMALL, bench.HostBench(), mistakes=False).digest
 
 
 def test_an_unwritten_element_is_seen(device: bench.DeviceBench) -> None:
-    lazy = Control("", "i < uint(K); i += 32u * uint(G)", "i + 1u < uint(K); i += 32u * uint(G)")
-    bad = SMALL.mutated(lazy)
-    bad = replace(bad, stated=lambda *a: device.run(bad, a, bad.launch(a)))
+    lazy = Mistake("", "i < uint(K); i += 32u * uint(G)", "i + 1u < uint(K); i += 32u * uint(G)")
+    bad = SMALL.planted(lazy)
+    bad = replace(bad, stated=lambda *a: device.run(bad.kernel, a, bad.kernel.launch(a)))
     found = [f for f in judge(bad, device).findings if f.gate == 4]
     assert found and "not written" in found[0].message
 
 
 def test_a_build_failure_is_gate_1_and_no_red_control(device: bench.DeviceBench) -> None:
-    broken = Control("broken", "float mean = ", "float mean = missing + ", "rms.h")
-    assert judge(SMALL.mutated(broken), device, first_only=True).findings[0].gate == 1
+    broken = Mistake("broken", "float mean = ", "float mean = missing + ", "rms.h")
+    assert judge(SMALL.planted(broken), device, first_only=True).findings[0].gate == 1
     assert "does not build" in plant(SMALL, broken, device)
 
 

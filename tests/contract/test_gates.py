@@ -8,21 +8,22 @@ import numpy as np
 import pytest
 
 from tensorfold import kernels
-from tensorfold.kernels import Bound, Control, Kernel
+from tensorfold.proof import families
 from tensorfold.proof.contract.bench import HostBench
 from tensorfold.proof.contract.gates import judge
 from tensorfold.proof.contract.limits import problems
 from tensorfold.proof.contract.report import plant, run_contract, summary
 from tensorfold.proof.contract.value import outside, ulp
+from tensorfold.proof.proof import Bound, Mistake, Proof
 from tests.support.hostkit import needs_clang
 
-RMS, ROPE = kernels.get("rms_norm"), kernels.get("rope")
+RMS, ROPE = families.get("rms_norm"), families.get("rope")
 
 
-def _few(kernel: Kernel, *names: str) -> Kernel:
-    cases = [c for c in kernel.cases() if c.name in names]
+def _few(proof: Proof, *names: str) -> Proof:
+    cases = [c for c in proof.cases() if c.name in names]
     assert len(cases) == len(names)
-    return replace(kernel, cases=lambda: cases)
+    return replace(proof, cases=lambda: cases)
 
 
 SMALL, TURNS = _few(RMS, "K96", "order", "extreme"), _few(ROPE, "3x48/32", "extreme")
@@ -33,21 +34,21 @@ WRITTEN = "i < uint(K); i += 32u * uint(G)"
 GATES = {
     "lanes in another order": (
         SMALL,
-        Control("", f"{LANES % 16}\n  {LANES % 8}", f"{LANES % 8}\n  {LANES % 16}", "portable.h"),
+        Mistake("", f"{LANES % 16}\n  {LANES % 8}", f"{LANES % 8}\n  {LANES % 16}", "portable.h"),
         3,
     ),
-    "a wrong scale": (SMALL, Control("", "p_div(1.0f, p_sqrt", "p_div(1.01f, p_sqrt", HEADER), 3),
-    "an element not written": (SMALL, Control("", WRITTEN, WRITTEN.replace("i <", "i + 1u <")), 3),
-    "a dropped barrier": (SMALL, Control("", "P_BARRIER();", ""), 4),
-    "an element too far": (SMALL, Control("", "i < uint(K); i += 256u", "i <= uint(K); i += 256u", HEADER), 4),
-    "a forgotten flush": (TURNS, Control("", TURN, TURN.replace("mulz", "mul"), "turn.h"), 3),
+    "a wrong scale": (SMALL, Mistake("", "p_div(1.0f, p_sqrt", "p_div(1.01f, p_sqrt", HEADER), 3),
+    "an element not written": (SMALL, Mistake("", WRITTEN, WRITTEN.replace("i <", "i + 1u <")), 3),
+    "a dropped barrier": (SMALL, Mistake("", "P_BARRIER();", ""), 4),
+    "an element too far": (SMALL, Mistake("", "i < uint(K); i += 256u", "i <= uint(K); i += 256u", HEADER), 4),
+    "a forgotten flush": (TURNS, Mistake("", TURN, TURN.replace("mulz", "mul"), "turn.h"), 3),
 }  # fmt: skip
 
 
 @needs_clang
-@pytest.mark.parametrize("kernel, control, gate", GATES.values(), ids=GATES)
-def test_a_mistake_turns_a_gate_red(kernel: Kernel, control: Control, gate: int) -> None:
-    found = judge(kernel.mutated(control), HostBench()).findings
+@pytest.mark.parametrize("proof, mistake, gate", GATES.values(), ids=GATES)
+def test_a_mistake_turns_a_gate_red(proof: Proof, mistake: Mistake, gate: int) -> None:
+    found = judge(proof.planted(mistake), HostBench()).findings
     assert gate in {f.gate for f in found}, [str(f) for f in found[:4]]
 
 
@@ -60,13 +61,13 @@ def test_a_mistake_turns_a_gate_red(kernel: Kernel, control: Control, gate: int)
     ],
 )
 def test_a_harmless_change_stays_green(find: str, harmless: str) -> None:
-    assert judge(SMALL.mutated(Control("", find, harmless, HEADER)), HostBench()).findings == []
+    assert judge(SMALL.planted(Mistake("", find, harmless, HEADER)), HostBench()).findings == []
 
 
 @needs_clang
 def test_order_depends_on_no_geometry() -> None:
-    control = Control("", "g < 8u; g += uint(G)", "g < uint(G); g += uint(G)", HEADER)
-    found = judge(SMALL.mutated(control), HostBench()).findings
+    mistake = Mistake("", "g < 8u; g += uint(G)", "g < uint(G); g += uint(G)", HEADER)
+    found = judge(SMALL.planted(mistake), HostBench()).findings
     assert any("geometry" in f.message and f.gate == 3 for f in found) or any(f.gate == 4 for f in found)
 
 
@@ -78,7 +79,8 @@ def test_rows_may_not_see_each_other() -> None:
     text = text.replace(factor, factor + " if (threadgroups_per_grid.x <= 4u) r = p_mul(r, 2.0f);")
     declared = "uint thread_index_in_threadgroup [[thread_index_in_threadgroup]])"
     text = text.replace(declared, declared[:-1] + ",\n    uint3 threadgroups_per_grid [[threadgroups_per_grid]])")
-    bad = replace(SMALL, overrides={"rms_norm.metal": text}, stated=lambda *a: HostBench().run(bad, a, bad.launch(a)))
+    odd = SMALL.with_texts({"rms_norm.metal": text})
+    bad = replace(odd, stated=lambda *a: HostBench().run(odd.kernel, a, odd.kernel.launch(a)))
     found = [f for f in judge(bad, HostBench()).findings if f.gate == 3]
     assert found and all("rows" in f.message for f in found)
 
@@ -91,7 +93,7 @@ def test_a_loose_reference_is_caught_by_the_bound() -> None:
 
 @needs_clang
 def test_a_source_that_metal_rejects_is_gate_1() -> None:
-    bad = SMALL.mutated(Control("", "float mean = ", "double mean = ", HEADER))
+    bad = SMALL.planted(Mistake("", "float mean = ", "double mean = ", HEADER))
     found = judge(bad, HostBench()).findings
     assert found and found[0].gate == 1 and "rms.h:" in found[0].message
 
@@ -99,18 +101,18 @@ def test_a_source_that_metal_rejects_is_gate_1() -> None:
 @needs_clang
 def test_a_control_must_build_and_must_be_seen() -> None:
     bench = HostBench()
-    assert plant(SMALL, Control("red", "float(K));", "float(K + 1));", HEADER), bench) == ""
-    assert "stays green" in plant(SMALL, Control("green", "float mean =", "float  mean =", HEADER), bench)
-    assert "does not build" in plant(SMALL, Control("broken", "float mean =", "float mean = missing +", HEADER), bench)
-    assert "exactly once" in plant(SMALL, Control("absent", "no such text", ""), bench)
-    assert "without host" in plant(SMALL, Control("gpu only", "float mean =", "", backends=("cuda",)), bench)
+    assert plant(SMALL, Mistake("red", "float(K));", "float(K + 1));", HEADER), bench) == ""
+    assert "stays green" in plant(SMALL, Mistake("green", "float mean =", "float  mean =", HEADER), bench)
+    assert "does not build" in plant(SMALL, Mistake("broken", "float mean =", "float mean = missing +", HEADER), bench)
+    assert "exactly once" in plant(SMALL, Mistake("absent", "no such text", ""), bench)
+    assert "without host" in plant(SMALL, Mistake("gpu only", "float mean =", "", backends=("cuda",)), bench)
 
 
 @needs_clang
 def test_missed_controls_limits_and_known_findings_are_counted() -> None:
-    green = Control("green", "float mean =", "float  mean =", HEADER)
-    missed = run_contract(replace(SMALL, controls=(green, green)), HostBench())
-    few = run_contract(replace(SMALL, controls=()), HostBench())
+    green = Mistake("green", "float mean =", "float  mean =", HEADER)
+    missed = run_contract(replace(SMALL, mistakes=(green, green)), HostBench())
+    few = run_contract(replace(SMALL, mistakes=()), HostBench())
     known = replace(SMALL, reference=lambda x, w, eps: [1.01 * RMS.reference(x, w, eps)[0]], known={"gate 2": "a test"})
     results = [missed, few, run_contract(known, HostBench())]
     assert [r.ok for r in results] == [False, False, True]
@@ -122,15 +124,15 @@ def test_missed_controls_limits_and_known_findings_are_counted() -> None:
 
 def test_limits() -> None:
     case = RMS.cases()[0]
-    plan = RMS.launch(case.arrays)
-    assert problems(RMS, [(case.arrays, plan)], 32768) == []
+    plan = RMS.launch(case)
+    assert problems(RMS.kernel, [(case.arrays, plan)], 32768) == []
     wide = kernels.Launch(plan.template, (2048, 1, 1), (2048, 1, 1), plan.shapes, plan.dtypes)
     odd = kernels.Launch(plan.template, (48, 1, 1), (48, 1, 1), plan.shapes, plan.dtypes)
-    found = problems(RMS, [(case.arrays, wide), (case.arrays, odd)], 40000)
+    found = problems(RMS.kernel, [(case.arrays, wide), (case.arrays, odd)], 40000)
     assert sum("2048 threads" in f for f in found) == 5 and sum("40000 bytes" in f for f in found) == 5
     assert sum("multiple of 32" in f for f in found) == 1
-    atomics = RMS.mutated(Control("", "float r =", "device atomic_ulong* p = (device atomic_ulong*)y; float r ="))
-    assert [f for f in problems(atomics, [(case.arrays, plan)], 0)] == [
+    atomics = RMS.planted(Mistake("", "float r =", "device atomic_ulong* p = (device atomic_ulong*)y; float r ="))
+    assert [f for f in problems(atomics.kernel, [(case.arrays, plan)], 0)] == [
         "64-bit atomics need Apple family 9, M1 has 7",
         "64-bit atomics need Apple family 9, M2 has 8",
     ]

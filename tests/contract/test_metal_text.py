@@ -19,14 +19,14 @@ GOLDEN = ROOT / "tests" / "data" / "metal_signatures.json"
 # runs in a process of its own: MLX prints the text from C++ while a function is exported
 _EXPORT = """
 import sys, tempfile, mlx.core as mx
-from tensorfold import kernels
 from tensorfold.kernels.kernel import as_mlx
 from tensorfold.kernels.launch import MlxLauncher
+from tensorfold.proof.families import all_proofs
 launcher = MlxLauncher("metal", mx.fast.metal_kernel)
-for kernel in kernels.all_kernels().values():
-    case = kernel.cases()[0]
-    plan = kernel.launch(case.arrays, None, **case.options)
-    made = launcher.mlx_kernel(kernel)
+for proof in all_proofs().values():
+    case = proof.cases()[0]
+    plan = proof.launch(case)
+    made = launcher.mlx_kernel(proof.kernel)
     def call(*arrays):
         return made(inputs=list(arrays), template=list(plan.template.items()), grid=plan.grid,
                     threadgroup=plan.threadgroup, output_shapes=list(plan.shapes),
@@ -63,15 +63,15 @@ def printed() -> dict[str, str]:
 
 
 def test_the_checker_reads_what_mlx_generates(printed: dict[str, str]) -> None:
-    from tensorfold import kernels
+    from tensorfold.proof.families import all_proofs
     from tensorfold.proof.host.mlx_text import PRELUDE, generate
     from tensorfold.proof.host.program import describe
 
-    assert list(printed) == list(kernels.all_kernels())
-    for name, kernel in kernels.all_kernels().items():
-        case = kernel.cases()[0]
-        plan = kernel.launch(case.arrays, None, **case.options)
-        ours = generate(kernel, describe(case.arrays), plan.template, plan.dtypes).text
+    assert list(printed) == list(all_proofs())
+    for name, proof in all_proofs().items():
+        case = proof.cases()[0]
+        plan = proof.launch(case)
+        ours = generate(proof.kernel, describe(case.arrays), plan.template, plan.dtypes).text
         assert re.sub(r"\n+", "\n", ours.removeprefix(PRELUDE)).strip() == re.sub(r"\n+", "\n", printed[name]), name
 
 

@@ -8,26 +8,26 @@ from types import SimpleNamespace
 
 import pytest
 
-from tensorfold import kernels
-from tensorfold.kernels import Control, Kernel
+from tensorfold.proof import families
 from tensorfold.proof.contract.bench import HostBench
 from tensorfold.proof.contract.report import digest
+from tensorfold.proof.proof import Mistake, Proof
 from tensorfold.receipt import __main__ as command
 from tensorfold.receipt import arithmetic, machine, suite
 from tensorfold.receipt.kernels import examine, stored_digests
 from tests.support.hostkit import needs_clang
 
-RMS = kernels.get("rms_norm")
+RMS = families.get("rms_norm")
 
 
-@pytest.mark.parametrize("kernel", kernels.all_kernels().values(), ids=lambda k: k.name)
-def test_stored_digests_are_the_stated_bits(kernel: Kernel) -> None:
-    stated = [kernel.stated(*case.arrays, **case.options) for case in kernel.cases()]
-    assert stored_digests().get(kernel.name) == digest(stated), "run `python -m tensorfold.receipt --write-digests`"
+@pytest.mark.parametrize("proof", families.all_proofs().values(), ids=lambda k: k.name)
+def test_stored_digests_are_the_stated_bits(proof: Proof) -> None:
+    stated = [proof.stated(*case.arrays, **case.options) for case in proof.cases()]
+    assert stored_digests().get(proof.name) == digest(stated), "run `python -m tensorfold.receipt --write-digests`"
 
 
 def test_no_digest_without_a_kernel() -> None:
-    assert set(stored_digests()) == set(kernels.all_kernels())
+    assert set(stored_digests()) == set(families.all_proofs())
 
 
 @needs_clang
@@ -46,8 +46,8 @@ def test_receipt_on_the_host(capsys: pytest.CaptureFixture[str], tmp_path: Path)
 def test_a_compile_error_is_verbatim(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    broken = RMS.mutated(Control("broken", "float r = ", "float r = missing + "))
-    monkeypatch.setattr(command, "all_kernels", lambda: {"rms_norm": broken})
+    broken = RMS.planted(Mistake("broken", "float r = ", "float r = missing + "))
+    monkeypatch.setattr(command, "all_proofs", lambda: {"rms_norm": broken})
     assert command.main(["--backend", "host", "--part", "kernels", "--out", str(tmp_path / "r.json")]) == 1
     out = capsys.readouterr().out
     assert "DOES NOT BUILD" in out and "use of undeclared identifier 'missing'" in out and "NOT everything holds" in out
@@ -94,7 +94,7 @@ def test_digests_come_from_the_host_alone() -> None:
 
 @pytest.fixture
 def no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "all_kernels", dict)
+    monkeypatch.setattr(command, "all_proofs", dict)
 
 
 def receipt_of(tmp_path: Path, *arguments: str) -> tuple[int, dict]:

@@ -11,16 +11,15 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from tensorfold import kernels
 from tensorfold.backend.layout import RowKind
 from tensorfold.backend.ops import glue, moe, quant
-from tensorfold.kernels.engram_inject import inverse_root
-from tensorfold.kernels.exact import f32, store_bf16
-from tensorfold.kernels.hc_mix import hc_mix
-from tensorfold.kernels.hc_post import doubly_normal
-from tensorfold.kernels.inputs import Draw
 from tensorfold.kernels.kernel import Array, as_mlx, as_numpy
+from tensorfold.proof import families
 from tensorfold.proof.contract.value import outside
+from tensorfold.proof.families.engram_inject.cases import inverse_root
+from tensorfold.proof.families.hc_post.cases import doubly_normal
+from tensorfold.proof.numerics.exact import f32, store_bf16
+from tensorfold.proof.numerics.inputs import Draw
 from tests.support.hostkit import needs_clang
 
 
@@ -176,13 +175,13 @@ PAIRS = [
 @needs_clang
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda p: f"{p.kernel} {p.name}".strip())
 def test_both_within_the_kernels_bound(pair: Pair) -> None:
-    kernel = kernels.get(pair.kernel)
+    proof = families.get(pair.kernel)
     arrays = [as_mlx(a) for a in pair.arrays]
-    truths = kernel.reference(*pair.arrays, **pair.options)
+    truths = proof.reference(*pair.arrays, **pair.options)
     made = pair.twin(*arrays)
     twins = [made] if isinstance(made, mx.array) else list(made)
-    for who, results in (("kernel", kernel(*arrays, backend="host", **pair.options)), ("ops", twins)):
-        found, worst = outside(kernel.bound, [as_numpy(y) for y in results], truths, pair.arrays, pair.options)
+    for who, results in (("kernel", proof.kernel(*arrays, backend="host", **pair.options)), ("ops", twins)):
+        found, worst = outside(proof.bound, [as_numpy(y) for y in results], truths, pair.arrays, pair.options)
         assert not found and worst <= 1, (who, found)
         assert [y.shape for y in results] == [np.shape(t) for t in truths], who
 
@@ -193,7 +192,9 @@ def test_hc_mix_of_both_kernels(d: int, rows: int) -> None:
     draw = Draw(d + rows)
     x, fn = as_mlx(draw.bf16(rows, 4, d)), mx.array(draw.normal(24, 4 * d, scale=0.1 / d**0.5))
     base, scale = mx.array(draw.normal(24)), mx.array(draw.uniform(0.5, 2.0, 3))
-    made = hc_mix(x, fn, base, scale, mx.array(EPS), mx.array([1e-6]), iterations=20, backend="host")
+    (part,) = families.get("hc_dots").kernel(x, fn, backend="host")
+    given = part, base, scale, mx.array(EPS), mx.array([1e-6])
+    made = families.get("hc_mix").kernel(*given, backend="host", width=4 * d, iterations=20)
     flat = x.reshape(rows, -1).astype(mx.float32)
     twins = glue.hc_split(flat @ fn.T, glue.inverse_rms(flat, 1e-20), base, scale, 4, 20, 1e-6)
     for ours, twin in zip(made, twins, strict=True):

@@ -8,20 +8,23 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from tensorfold import kernels
 from tensorfold.backend.base import Columns
 from tensorfold.backend.layout import RowKind
 from tensorfold.backend.ops import attention, glue
-from tensorfold.kernels.attend import Run, attend, trials
-from tensorfold.kernels.attend import reference as ref
-from tensorfold.kernels.attend.runs import NAMES, SCORED, VALUED
+from tensorfold.kernels.attend import Run, attend
+from tensorfold.kernels.attend.plan import NAMES, SCORED, VALUED
 from tensorfold.kernels.candidate_blocks import candidate_blocks
-from tensorfold.kernels.index_scores import index_scores, packed
-from tensorfold.kernels.inputs import Draw
-from tensorfold.kernels.kernel import Array, Case, as_mlx, as_numpy
+from tensorfold.kernels.index_scores import index_scores
+from tensorfold.kernels.kernel import Array, as_mlx, as_numpy
 from tensorfold.kernels.select import select
+from tensorfold.proof import families
 from tensorfold.proof.contract.value import outside
+from tensorfold.proof.families.attend import cases as trials
+from tensorfold.proof.families.attend import reference as ref
+from tensorfold.proof.families.index_scores.cases import packed
 from tensorfold.proof.host import run_host
+from tensorfold.proof.numerics.inputs import Draw
+from tensorfold.proof.proof import Case
 from tests.support.hostkit import needs_clang
 
 pytestmark = needs_clang
@@ -29,14 +32,14 @@ pytestmark = needs_clang
 
 @pytest.mark.parametrize("d", [64, 512])
 def test_compress_pair(d: int) -> None:
-    draw, kernel = Draw(d), kernels.get("compress_pair")
+    draw, proof = Draw(d), families.get("compress_pair")
     opened, own = draw.normal(3, 2, d), draw.normal(6, 2, d, scale=2.0)
     partner = np.array([[1, 3], [3, 4], [2, 5], [0, 8]], np.int32)
-    made = kernel(*map(as_mlx, (opened, own, partner)), backend="host")[0]
+    made = proof.kernel(*map(as_mlx, (opened, own, partner)), backend="host")[0]
     group = mx.array(np.concatenate([opened, own])[partner])
     for y in (made, attention.compress_pair(group[:, :, 0], group[:, :, 1])):
         found, worst = outside(
-            kernel.bound, [as_numpy(y)], kernel.reference(opened, own, partner), (opened, own, partner), {}
+            proof.bound, [as_numpy(y)], proof.reference(opened, own, partner), (opened, own, partner), {}
         )
         assert not found and worst <= 1
 
@@ -106,7 +109,7 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_attend_and_ops_within_the_bound(case: Case) -> None:
     """Both kernels' bounds together."""
-    scores, values = kernels.get("attend_scores"), kernels.get("attend_values")
+    scores, values = families.get("attend_scores"), families.get("attend_values")
     a, near, far = runs(case)
     columns = [Columns(*near, RowKind.WINDOW)] + ([Columns(*far, RowKind.COMPRESSED)] if far else [])
     given = trials.only(SCORED, case).arrays
@@ -123,8 +126,9 @@ def test_attend_and_ops_within_the_bound(case: Case) -> None:
 
 @pytest.mark.parametrize("name, names", BOTH)
 def test_attend_of_more_columns_than_a_threadgroup_takes_at_once(name: str, names: tuple[str, ...]) -> None:
-    kernel, case = kernels.get(name), trials.only(names, trials.case("long", 8, 64, (2, 133, 700), 5))
-    expected = kernel.stated(*case.arrays)[0]
+    proof, case = families.get(name), trials.only(names, trials.case("long", 8, 64, (2, 133, 700), 5))
+    kernel = proof.kernel
+    expected = proof.stated(*case.arrays)[0]
     for geometry in kernel.geometries:
         assert np.array_equal(run_host(kernel, list(case.arrays), kernel.launch(case.arrays, geometry))[0], expected)
 
@@ -132,7 +136,8 @@ def test_attend_of_more_columns_than_a_threadgroup_takes_at_once(name: str, name
 def test_an_output_that_is_shrunk_to_nothing_is_zero_whatever_empty_columns_follow() -> None:
     """A far higher score shrinks what is below zero to -0, and the part of its block, +0, makes it +0: so the parts of
     empty blocks, +0 too, change nothing."""
-    kernel, found = kernels.get("attend_values"), []
+    proof, found = families.get("attend_values"), []
+    kernel = proof.kernel
     for width in (96, 320):
         a = dict(zip(NAMES, (x.copy() for x in trials.case("zero", 8, 64, (1, width, 0), 6).arrays)))
         a["q"][:] = 0x3F80
@@ -140,7 +145,7 @@ def test_an_output_that_is_shrunk_to_nothing_is_zero_whatever_empty_columns_foll
         a["window"][1, 0], a["window"][1, 64] = 0x7E, 129
         a["window_places"][:], a["window_places"][0, 0], a["window_places"][0, 70] = -1, 0, 1
         arrays = trials.only(VALUED, Case("zero", tuple(a.values()))).arrays
-        found.append(kernel.stated(*arrays)[0])
+        found.append(proof.stated(*arrays)[0])
         for geometry in kernel.geometries:
             made = run_host(kernel, list(arrays), kernel.launch(arrays, geometry))[0]
             assert np.array_equal(made, found[-1])
@@ -149,8 +154,9 @@ def test_an_output_that_is_shrunk_to_nothing_is_zero_whatever_empty_columns_foll
 
 @pytest.mark.parametrize("name, names", BOTH)
 def test_attend_of_narrow_rows_at_odd_addresses_changes_no_bit(name: str, names: tuple[str, ...]) -> None:
-    kernel, case = kernels.get(name), trials.only(names, trials.case("8 x 64", 8, 64, (5, 32, 40), 1))
-    expected = kernel.stated(*case.arrays)[0]
+    proof, case = families.get(name), trials.only(names, trials.case("8 x 64", 8, 64, (5, 32, 40), 1))
+    kernel = proof.kernel
+    expected = proof.stated(*case.arrays)[0]
     places = [1 if a.dtype == np.uint8 else 0 for a in case.arrays] + [0]
     assert np.array_equal(run_host(kernel, list(case.arrays), kernel.launch(case.arrays), offsets=places)[0], expected)
 
@@ -169,7 +175,7 @@ def test_attend_changes_no_bit_with_empty_columns_or_without_new_rows() -> None:
 
 @pytest.mark.parametrize("case", CASES[:3], ids=lambda c: c.name)
 def test_attend_turns_as_rope_before_and_after(case: Case) -> None:
-    rope = kernels.get("rope")
+    rope = families.get("rope").kernel
     a, near, far = runs(case)
     rows, turned = a["table"].shape[:2]
     at, still = mx.arange(rows, dtype=mx.int32), as_mlx(trials.not_turned(rows, 2 * turned))
@@ -195,8 +201,9 @@ def test_attend_turns_as_rope_before_and_after(case: Case) -> None:
     ],
 )
 def test_a_plan_names_what_does_not_fit(name: str, change: int) -> None:
-    kernel = kernels.get(name)
-    case = kernel.cases()[0]
+    proof = families.get(name)
+    kernel = proof.kernel
+    case = proof.cases()[0]
     arrays = list(case.arrays)
     arrays[change] = arrays[change][1:, ..., 1:] if arrays[change].ndim > 1 else arrays[change][1:]
     with pytest.raises(ValueError, match="fit"):

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tensorfold.kernels import codes
-from tensorfold.kernels.exact import from_bits
+from tensorfold.proof.numerics import codes
+from tensorfold.proof.numerics.exact import from_bits
 from tests.support.hostkit import needs_clang, probe, run_probe
 
 EVERY_BF16 = from_bits(np.arange(1 << 16, dtype=np.uint32) << 16)
@@ -103,7 +103,7 @@ def test_compiled_decoders(flush: bool, tmp_path: Path) -> None:
 
 @needs_clang
 def test_loads_and_stores_flush_and_round(tmp_path: Path) -> None:
-    from tensorfold.kernels.exact import load, store_bf16, store_f32
+    from tensorfold.proof.numerics.exact import load, store_bf16, store_f32
 
     body = "p_store(a + i, x[i]); p_store(b + i, x[i]); c[i] = p_bits(p_load(z[i])); d[i] = p_bits(p_load(x[i]));"
     outputs = {"a": "float", "b": "bfloat16_t", "c": "uint", "d": "uint"}

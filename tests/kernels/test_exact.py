@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from tensorfold.kernels.exact import (
+from tensorfold.proof.numerics.exact import (
     fma,
     from_bits,
     lane_sum,

@@ -10,13 +10,14 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from tensorfold import kernels
 from tensorfold.backend.ops import linear
 from tensorfold.checkpoint import Checkpoint
-from tensorfold.kernels.exact import load_bf16
-from tensorfold.kernels.experts import cases
-from tensorfold.kernels.kernel import Case, as_mlx, as_numpy
+from tensorfold.kernels.kernel import as_mlx, as_numpy
+from tensorfold.proof import families
+from tensorfold.proof.families.experts import cases
 from tensorfold.proof.host import run_host
+from tensorfold.proof.numerics.exact import load_bf16
+from tensorfold.proof.proof import Case
 from tests.support.hostkit import needs_clang
 
 TINY = Path(__file__).parents[2] / "examples" / "tiny-v41"
@@ -49,7 +50,8 @@ def rows_of(case: Case, k: int, n: int) -> tuple[tuple[np.ndarray, ...], dict[st
 @needs_clang
 @pytest.mark.parametrize("name, paired, k, n", [("experts_up", False, 128, 64), ("experts_down", True, 64, 128)])
 def test_a_real_shard_gives_what_ops_gives(name: str, paired: bool, k: int, n: int) -> None:
-    kernel = kernels.get(name)
+    proof = families.get(name)
+    kernel = proof.kernel
     arrays, options = rows_of(cases.make("", paired, k, 1, 4, 5, EXPERTS), k, n)
     got = run_host(kernel, arrays, kernel.launch(arrays, **options))
     x = as_mlx(arrays[0])
@@ -61,14 +63,14 @@ def test_a_real_shard_gives_what_ops_gives(name: str, paired: bool, k: int, n: i
         wanted = np.array(part.astype(mx.float32))
         largest = np.abs(wanted).max()
         assert largest > 0 and np.all(np.abs(load_bf16(y) - wanted) <= 2.0**-7 * np.abs(wanted) + 2.0**-16 * largest)
-    for y, stated in zip(got, kernel.stated(*arrays, **options)):
+    for y, stated in zip(got, proof.stated(*arrays, **options)):
         assert y.tobytes() == stated.tobytes()
 
 
 @needs_clang
 @pytest.mark.parametrize("name, paired", [("experts_up", False), ("experts_down", True)])
 def test_bits_do_not_depend_on_where_the_experts_lie(name: str, paired: bool) -> None:
-    kernel, first = kernels.get(name), None
+    kernel, first = families.get(name).kernel, None
     for width, far in ((16, 0), (8, 5 * 2**32 + 16), (4, 2**40), (16, cases.FAR)):
         case = cases.make("", paired, 256, 42, 3, 7, 5, width=width, far=far)
         arrays = tuple(a.reshape(1, -1) if i == 2 else a for i, a in enumerate(case.arrays))
@@ -87,24 +89,26 @@ def with_gap(case: Case, gap: int) -> tuple[np.ndarray, ...]:
 
 @needs_clang
 def test_a_gap_before_the_experts_changes_no_bit() -> None:
-    kernel, case = kernels.get("experts_up"), cases.make("", False, 128, 42, 3, 4, 5)
+    proof, case = families.get("experts_up"), cases.make("", False, 128, 42, 3, 4, 5)
+    kernel = proof.kernel
     arrays = with_gap(case, 3 * 16384)
     got = run_host(kernel, arrays, kernel.launch(arrays, **case.options))
-    assert [y.tobytes() for y in got] == [y.tobytes() for y in kernel.stated(*case.arrays, **case.options)]
+    assert [y.tobytes() for y in got] == [y.tobytes() for y in proof.stated(*case.arrays, **case.options)]
 
 
 @pytest.mark.skipif(not mx.cuda.is_available(), reason="needs an NVIDIA GPU, MLX for CUDA and 10 GB of memory")
 @pytest.mark.parametrize("name, paired", [("experts_up", False), ("experts_down", True)])
 def test_experts_beyond_4_gib_of_one_buffer(name: str, paired: bool) -> None:
-    kernel, case = kernels.get(name), cases.make("", paired, 128, 42, 3, 4, 5)
+    proof, case = families.get(name), cases.make("", paired, 128, 42, 3, 4, 5)
+    kernel = proof.kernel
     arrays = [as_mlx(a) for a in with_gap(case, 2**32 + 16384)]
     got = [as_numpy(y) for y in kernel(*arrays, backend="cuda", **case.options)]
-    assert [y.tobytes() for y in got] == [y.tobytes() for y in kernel.stated(*case.arrays, **case.options)]
+    assert [y.tobytes() for y in got] == [y.tobytes() for y in proof.stated(*case.arrays, **case.options)]
 
 
 @pytest.mark.parametrize("name, paired", [("experts_up", False), ("experts_down", True)])
 def test_shapes_that_do_not_fit_are_refused(name: str, paired: bool) -> None:
-    kernel, case = kernels.get(name), cases.make("", paired, 256, 42, 3, 4, 5)
+    kernel, case = families.get(name).kernel, cases.make("", paired, 256, 42, 3, 4, 5)
     x, ids, shard, place, origin = case.arrays
     for arrays, options in (
         ((x[..., :-1], ids, shard, place, origin), case.options),

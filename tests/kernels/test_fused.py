@@ -9,13 +9,13 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from tensorfold import kernels
-from tensorfold.kernels.attend import trials
-from tensorfold.kernels.attend.runs import NAMES, SCORED, VALUED
-from tensorfold.kernels.inputs import Draw, extremes_bf16
+from tensorfold.kernels.attend.plan import NAMES, SCORED, VALUED
 from tensorfold.kernels.kernel import as_mlx, as_numpy
-from tensorfold.kernels.rope import turns
 from tensorfold.kernels.rope_pack import norm_rope_pack
+from tensorfold.proof import families
+from tensorfold.proof.families.attend import cases as trials
+from tensorfold.proof.families.rope.cases import turns
+from tensorfold.proof.numerics.inputs import Draw, extremes_bf16
 from tests.support.hostkit import needs_clang
 
 PACKS = {
@@ -27,7 +27,7 @@ EPS, LIMIT = mx.array([1e-20]), mx.array([10.0])
 
 
 def run(name: str, *arrays: mx.array, **options: Any) -> mx.array:
-    return kernels.get(name)(*arrays, backend="host", **options)[0]
+    return families.get(name).kernel(*arrays, backend="host", **options)[0]
 
 
 def turned(x: mx.array, table: mx.array) -> mx.array:
@@ -46,7 +46,7 @@ def test_swiglu_round(rows: int, k: int, inner: int, shared: int) -> None:
     gate, up = (as_mlx(draw.bf16(rows, k, inner, scale=5.0)) for _ in range(2))
     shared_gate, shared_up = (as_mlx(draw.any_bf16(rows, shared)) for _ in range(2))
     weights = mx.array(draw.uniform(0.0, 1.5, rows, k))
-    made = kernels.get("swiglu_round")(gate, up, weights, shared_gate, shared_up, LIMIT, backend="host")
+    made = families.get("swiglu_round").kernel(gate, up, weights, shared_gate, shared_up, LIMIT, backend="host")
     routed = run("swiglu_weighted", gate, up, weights, LIMIT)
     plain = run("swiglu_weighted", shared_gate, shared_up, LIMIT, LIMIT, weighted=False)
     assert same(made, [run("act_quant_fp8_round", routed), run("act_quant_fp8_round", plain)])
@@ -58,7 +58,7 @@ def test_attn_norms(k: int, d: int, turns_of: int) -> None:
     draw = Draw(k + d)
     low, kv = as_mlx(extremes_bf16(k)), as_mlx(draw.bf16(16, d))
     q_norm, kv_norm, table = as_mlx(draw.bf16(k)), as_mlx(draw.bf16(d)), mx.array(turns(16, turns_of))
-    made = kernels.get("attn_norms")(low, q_norm, kv, kv_norm, table, EPS, backend="host")
+    made = families.get("attn_norms").kernel(low, q_norm, kv, kv_norm, table, EPS, backend="host")
     row = turned(run("rms_norm", kv, kv_norm, EPS), table)
     queries = run("act_quant_fp8_planes", run("rms_norm", low, q_norm, EPS))
     assert same(made, [queries, run("act_quant_fp8_pack", row)])
@@ -78,8 +78,9 @@ def test_norm_rope_pack(kind: str, heads: int, d: int, norm: bool) -> None:
 
 @pytest.mark.parametrize("name", ["swiglu_round", "attn_norms", "norm_rope_pack"])
 def test_misfits_are_refused(name: str) -> None:
-    kernel = kernels.get(name)
-    case = kernel.cases()[-1]
+    proof = families.get(name)
+    kernel = proof.kernel
+    case = proof.cases()[-1]
     for change in range(len(case.arrays) - 1):
         arrays = list(case.arrays)
         arrays[change] = arrays[change][..., :-1]
@@ -88,17 +89,18 @@ def test_misfits_are_refused(name: str) -> None:
 
 
 def test_rows_of_an_unknown_kind_are_refused() -> None:
-    case = kernels.get("norm_rope_pack").cases()[0]
+    case = families.get("norm_rope_pack").cases()[0]
     with pytest.raises(ValueError, match="window, compressed, key"):
-        kernels.get("norm_rope_pack").launch(case.arrays, kind="wide", norm=False)
+        families.get("norm_rope_pack").kernel.launch(case.arrays, kind="wide", norm=False)
 
 
 @pytest.mark.parametrize("name, groups", [("attend_scores", (24, 16)), ("attend_values", (128, 8))])
 def test_few_rows_attend_in_more_threadgroups(name: str, groups: tuple[int, int]) -> None:
-    kernel = kernels.get(name)
-    (case,) = [c for c in kernel.cases() if c.name == "64 x 512"]
+    proof = families.get(name)
+    kernel = proof.kernel
+    (case,) = [c for c in proof.cases() if c.name == "64 x 512"]
     for rows, expected in zip((1, 24), groups):
-        arrays = [np.repeat(a, rows, 0) if n in kernel.row_inputs else a for n, a in zip(kernel.inputs, case.arrays)]
+        arrays = [np.repeat(a, rows, 0) if n in proof.row_inputs else a for n, a in zip(kernel.inputs, case.arrays)]
         launch = kernel.launch(arrays, kernel.geometry("cuda", arrays))
         assert launch.grid[0] // launch.threadgroup[0] == expected
 
@@ -109,4 +111,4 @@ def test_heads_of_other_widths_are_refused(width: int) -> None:
     arrays = dict(zip(NAMES, case.arrays)) | {"scores": np.zeros((1, 2, 64), np.float32)}
     for name, names in (("attend_scores", SCORED), ("attend_values", VALUED)):
         with pytest.raises(ValueError, match=f"{name}: heads of {width // 32 * 32} elements"):
-            kernels.get(name).launch([arrays[n] for n in names])
+            families.get(name).kernel.launch([arrays[n] for n in names])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tensorfold import kernels
+from tensorfold.proof import families
 
 
 def _half(*shape: int) -> np.ndarray[Any, Any]:
@@ -49,12 +49,12 @@ MISFITS = [
 @pytest.mark.parametrize("name, arrays, options", MISFITS)
 def test_misfits_are_refused(name: str, arrays: tuple[Any, ...], options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=name):
-        kernels.get(name).launch(arrays, None, **options)
+        families.get(name).kernel.launch(arrays, None, **options)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 6, 7, 11, 12, 13, 16, 37, 512])
 def test_threadgroups_of_several_rows_cover_every_row_once(rows: int) -> None:
-    dots, mix = kernels.get("hc_dots"), kernels.get("hc_mix")
+    dots, mix = families.get("hc_dots").kernel, families.get("hc_mix").kernel
     arrays = {"hc_dots": (_half(rows, 4, 40), _float(24, 160)),
               "hc_mix": (_float(rows, 1, 25), _float(24), _float(3), ONE, ONE)}  # fmt: skip
     for kernel, options in ((dots, {}), (mix, {"width": 160})):
@@ -69,7 +69,7 @@ def test_threadgroups_of_several_rows_cover_every_row_once(rows: int) -> None:
 def test_rows_that_share_factors_are_each_made_once(name: str, rows: int) -> None:
     streams = _half(rows, 4, 64), _float(rows, 4), _float(rows, 4, 4), _float(24, 256)
     before = (_half(rows, 64),) if name == "hc_post_dots" else (_half(rows, 3, 64), _half(rows, 64))
-    kernel = kernels.get(name)
+    kernel = families.get(name).kernel
     for geometry in kernel.geometries:
         launch = kernel.launch((*before, *streams), geometry)
         height = launch.template["H"]

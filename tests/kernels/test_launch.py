@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 
 from tensorfold import kernels
-from tensorfold.kernels import Control, launch
+from tensorfold.kernels import launch
 from tensorfold.kernels.kernel import as_mlx, as_numpy
+from tensorfold.proof import families
 from tensorfold.proof.host import clang
+from tensorfold.proof.proof import Mistake
 from tests.support.hostkit import needs_clang
 
-RMS = kernels.get("rms_norm")
+PROOF = families.get("rms_norm")
+RMS = PROOF.kernel
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +38,7 @@ def test_host_takes_and_gives_mlx_arrays() -> None:
     w = mx.random.normal((128,)).astype(mx.bfloat16)
     (y,) = RMS(x, w, mx.array([1e-20]), backend="host")
     assert y.dtype == mx.bfloat16 and y.shape == (3, 128)
-    (wanted,) = RMS.stated(as_numpy(x), as_numpy(w), np.array([1e-20], np.float32))
+    (wanted,) = PROOF.stated(as_numpy(x), as_numpy(w), np.array([1e-20], np.float32))
     assert np.array_equal(as_numpy(y), wanted)
 
 
@@ -48,8 +51,9 @@ def test_host_takes_views() -> None:
 
 @needs_clang
 def test_build_error_names_kernel_backend_and_line() -> None:
-    broken = RMS.mutated(Control("broken", "float r = ", "float r = missing + "))
-    number = 1 + broken.files()["rms_norm.metal"].split("missing")[0].count("\n")
+    planted = PROOF.planted(Mistake("broken", "float r = ", "float r = missing + "))
+    broken = planted.kernel
+    number = 1 + planted.files()["rms_norm.metal"].split("missing")[0].count("\n")
     with pytest.raises(launch.BuildError, match=rf"kernel rms_norm .* host: rms_norm.metal:{number}: .*missing"):
         broken(*_arrays(), backend="host")
     with pytest.raises(launch.BuildError, match="kernel rms_norm"):

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tensorfold import kernels
 from tensorfold.kernels import Kernel, Launch
-from tensorfold.kernels.matvec import layout
-from tensorfold.kernels.moe_matrices import plans
+from tensorfold.kernels.matvec.geometry import rows_at_once
+from tensorfold.kernels.moe_matrices import plan
+from tensorfold.proof import families
 from tensorfold.proof.host import run_host
 from tests.support.hostkit import needs_clang
 
 APART = {"moe_up": ("experts_up", "matvec_fp8_pair"), "moe_down": ("experts_down", "matvec_fp8")}
-SHARED = {"moe_up": plans.shared_up, "moe_down": plans.shared_down}
+SHARED = {"moe_up": plan.shared_up, "moe_down": plan.shared_down}
 NAMES = sorted(APART)
 
 
@@ -57,13 +57,13 @@ def tasks(launch: Launch, name: str) -> tuple[list[tuple[int, int]], int, int]:
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 9, 12, 13, 16])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_tile_is_computed_once_and_few_threadgroups_idle(name: str, rows: int) -> None:
-    kernel = kernels.get(name)
+    kernel = families.get(name).kernel
     for hidden, inner, picks in SIZES:
         arrays, n = shapes(name, rows, hidden, inner, picks)
         for geometry in kernel.geometries:
             launch = kernel.launch(arrays, geometry, n=n)
             live, tiles, idle = tasks(launch, name)
-            turns = -(-rows // layout.rows_at_once(rows))
+            turns = -(-rows // rows_at_once(rows))
             assert sorted(live) == [(turn, tile) for turn in range(turns) for tile in range(tiles)]
             assert idle < rows
             t: dict[str, Any] = dict(launch.template)
@@ -73,11 +73,11 @@ def test_every_tile_is_computed_once_and_few_threadgroups_idle(name: str, rows: 
 @pytest.mark.parametrize("backend", ["cuda", "metal"])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_routed_part_is_computed_as_it_is_alone(name: str, backend: str) -> None:
-    kernel, routed = kernels.get(name), kernels.get(APART[name][0])
+    kernel, routed = families.get(name).kernel, families.get(APART[name][0]).kernel
     for rows in range(1, 17):
         arrays, n = shapes(name, rows, 5120, 2304, 6)
         geometry = kernel.geometry(backend, arrays, n=n)
-        own = routed.geometry(backend, arrays[: plans.ROUTED], n=n)
+        own = routed.geometry(backend, arrays[: plan.ROUTED], n=n)
         assert all(geometry[key] == own[key] for key in ("TN", "PF", "RG"))
         assert geometry["TN8"] == 2  # more takes registers from the routed part
         assert kernel.plan(arrays, geometry, n=n).threadgroup[0] == 32 * own["WN"]
@@ -90,16 +90,17 @@ def bits(kernel: Kernel, arrays: tuple[Any, ...], **options: Any) -> list[bytes]
 @needs_clang
 @pytest.mark.parametrize("name", NAMES)
 def test_one_launch_has_the_bits_of_two(name: str) -> None:
-    kernel, (routed, shared) = kernels.get(name), APART[name]
-    for case in kernel.cases()[-2:]:
-        apart = bits(kernels.get(routed), case.arrays[: plans.ROUTED], **case.options)
-        apart += bits(kernels.get(shared), SHARED[name](case.arrays))
+    proof, (routed, shared) = families.get(name), APART[name]
+    kernel = proof.kernel
+    for case in proof.cases()[-2:]:
+        apart = bits(families.get(routed).kernel, case.arrays[: plan.ROUTED], **case.options)
+        apart += bits(families.get(shared).kernel, SHARED[name](case.arrays))
         assert bits(kernel, case.arrays, **case.options) == apart
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_shapes_that_do_not_fit_are_refused(name: str) -> None:
-    kernel = kernels.get(name)
+    kernel = families.get(name).kernel
     arrays, n = shapes(name, 3, 256, 128, 3)
     other = shapes(name, 4, 256, 128, 3)[0]
     narrow = shapes(name, 3, 256, 64, 3)[0]
@@ -107,7 +108,7 @@ def test_shapes_that_do_not_fit_are_refused(name: str) -> None:
     misfits: tuple[tuple[tuple[Any, ...], dict[str, Any]], ...] = (
         ((arrays[0].view(np.int32), *arrays[1:]), {}),
         ((arrays[0], other[1], *arrays[2:]), {}),
-        ((*arrays[: plans.ROUTED], *narrow[5:7], *arrays[7:]), {}),
+        ((*arrays[: plan.ROUTED], *narrow[5:7], *arrays[7:]), {}),
         ((*arrays[:last], other[last][:, :-1]), {}),
         (arrays, {"width": 2}),
         (arrays, {"shared_width": 4}),
@@ -120,4 +121,4 @@ def test_shapes_that_do_not_fit_are_refused(name: str) -> None:
 def test_rows_of_the_shared_expert_are_those_of_the_routed() -> None:
     arrays, n = shapes("moe_down", 3, 256, 128, 3)
     with pytest.raises(ValueError, match="3 rows of ids and 4 rows"):
-        kernels.get("moe_down").launch((*arrays[:-1], np.empty((4, 128), np.uint16)), n=n)
+        families.get("moe_down").kernel.launch((*arrays[:-1], np.empty((4, 128), np.uint16)), n=n)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tensorfold.kernels.inputs import Draw
-from tensorfold.kernels.philox import philox
+from tensorfold.proof.numerics.inputs import Draw
+from tensorfold.proof.numerics.philox import philox
 from tests.support.hostkit import needs_clang, probe, run_probe
 
 ONES = 0xFFFFFFFF

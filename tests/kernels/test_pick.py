@@ -6,15 +6,15 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from tensorfold import kernels
 from tensorfold.engine import noise as engine_noise
 from tensorfold.engine.pick import pick
 from tensorfold.engine.rows import RowParams
-from tensorfold.kernels.exact import f32
-from tensorfold.kernels.inputs import Draw
-from tensorfold.kernels.pick import parts
-from tensorfold.kernels.pick.noise import log_noise, noise_of
+from tensorfold.proof import families
+from tensorfold.proof.families.pick import cases
 from tensorfold.proof.host import run_host
+from tensorfold.proof.numerics.exact import f32
+from tensorfold.proof.numerics.inputs import Draw
+from tensorfold.proof.numerics.keyed import log_noise, noise_of
 from tests.support.hostkit import needs_clang
 
 Arrays = tuple[np.ndarray, ...]
@@ -27,7 +27,7 @@ def engine(arrays: Arrays) -> tuple[np.ndarray, np.ndarray]:
 
 
 def on_host(arrays: Arrays) -> list[np.ndarray]:
-    first, second = kernels.get("pick_parts"), kernels.get("pick")
+    first, second = families.get("pick_parts").kernel, families.get("pick").kernel
     between = run_host(first, arrays, first.launch(arrays))
     return run_host(second, between, second.launch(between))
 
@@ -69,7 +69,7 @@ def test_the_engines_token_is_picked(vocab: int) -> None:
 
 @needs_clang
 def test_the_last_bit_of_the_noise_decides_as_in_the_engine() -> None:
-    arrays = parts.near_ties(16, 3000)
+    arrays = cases.near_ties(16, 3000)
     (ids, _), (wanted, _) = on_host(arrays), engine(arrays)
     assert ids.tolist() == wanted.tolist() and len(set(wanted.tolist())) > 8
 
@@ -87,6 +87,6 @@ def test_ties_go_to_the_lower_token() -> None:
 def test_shapes_that_do_not_fit_are_refused() -> None:
     logits, temperature, seed, position = drawn(16, 40)
     with pytest.raises(ValueError, match="pick_parts"):
-        kernels.get("pick_parts").launch((logits, temperature, seed[:, :1], position))
+        families.get("pick_parts").kernel.launch((logits, temperature, seed[:, :1], position))
     with pytest.raises(ValueError, match="pick"):
-        kernels.get("pick").launch((np.zeros((2, 3), np.uint32),))
+        families.get("pick").kernel.launch((np.zeros((2, 3), np.uint32),))

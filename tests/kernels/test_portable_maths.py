@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tensorfold.kernels import functions
+from tensorfold.proof.numerics import functions
 from tests.support.hostkit import needs_clang, probe, run_probe
 
 L = np.longdouble

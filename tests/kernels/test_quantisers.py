@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tensorfold import kernels
-from tensorfold.kernels.codes import E2M1, E4M3, UE8M0, unpack_nibbles
-from tensorfold.kernels.exact import load, store_bf16, wide
+from tensorfold.proof import families
+from tensorfold.proof.numerics.codes import E2M1, E4M3, UE8M0, unpack_nibbles
+from tensorfold.proof.numerics.exact import load, store_bf16, wide
 
 FAMILIES = ("act_quant_fp8", "act_quant_fp4_e8m0", "act_quant_fp4_e4m3")
 
 
 def _outputs(name: str, case: str) -> list[np.ndarray]:
-    kernel = kernels.get(name)
-    found = next(c for c in kernel.cases() if c.name == case)
-    return list(kernel.reference(*found.arrays, **found.options))
+    proof = families.get(name)
+    found = next(c for c in proof.cases() if c.name == case)
+    return list(proof.reference(*found.arrays, **found.options))
 
 
 def test_every_fp8_code_at_the_smallest_and_largest_scales() -> None:
@@ -48,8 +48,8 @@ def test_every_fp4_code_at_every_scale() -> None:
     ],
 )
 def test_every_tie_and_its_neighbours_are_met(name: str, block: int, values: np.ndarray, scales: np.ndarray) -> None:
-    x = next(c for c in kernels.get(name).cases() if c.name == "every code").arrays[0]
-    held = scales[kernels.get(name).reference(x)[1]]
+    x = next(c for c in families.get(name).cases() if c.name == "every code").arrays[0]
+    held = scales[families.get(name).reference(x)[1]]
     at_one = (load(x).reshape(*held.shape, block))[held == 1].ravel()
     ties = store_bf16((values[1:] + values[:-1]) / 2).astype(np.int64)
     wanted = set(np.concatenate([ties - 1, ties, ties + 1]).tolist())
@@ -64,12 +64,12 @@ def test_ties_of_the_e4m3_scale_and_saturation_are_met() -> None:
 
 @pytest.mark.parametrize("name, nan", list(zip(FAMILIES, (255, 255, 0x7F))))
 def test_a_value_that_is_not_finite_makes_its_block_nan(name: str, nan: int) -> None:
-    kernel, x = kernels.get(name), np.full((4, 64), 0x3F80, np.uint16)
+    proof, x = families.get(name), np.full((4, 64), 0x3F80, np.uint16)
     x[0, 3], x[1, 40], x[2, 0], x[:, 1] = 0x7F80, 0xFFC1, 0xFF80, 0xBF80
-    codes, scales = kernel.reference(x)
+    codes, scales = proof.reference(x)
     held = scales.reshape(4, 2, -1)
     assert ((held == nan).sum(-1) == [[1, 0], [0, 1], [1, 0], [0, 0]]).all()
-    (y,) = kernels.get(f"{name}_round").reference(x)
+    (y,) = families.get(f"{name}_round").reference(x)
     block = 64 // scales.shape[1]
     assert (np.isnan(y).reshape(4, -1, block).all(-1) == (scales == nan)).all()
     assert (np.isnan(y).sum(-1) == [block, block, block, 0]).all()
@@ -78,30 +78,30 @@ def test_a_value_that_is_not_finite_makes_its_block_nan(name: str, nan: int) -> 
 @pytest.mark.parametrize("name, smallest", list(zip(FAMILIES, (105, 1, 1))))
 def test_zeros_have_the_smallest_scale_and_keep_their_sign(name: str, smallest: int) -> None:
     x = np.array([[0x0000, 0x8000] * 32, [0x0001, 0x8001] * 32], np.uint16)
-    _, scales = kernels.get(name).reference(x)
-    (y,) = kernels.get(f"{name}_round").reference(x)
+    _, scales = families.get(name).reference(x)
+    (y,) = families.get(f"{name}_round").reference(x)
     assert (scales == smallest).all()
     assert (y == 0).all() and (np.signbit(y) == (x > 0x7FFF)).all()
 
 
 @pytest.mark.parametrize("name", FAMILIES[:2])
 def test_rounding_again_changes_nothing(name: str) -> None:
-    kernel = kernels.get(f"{name}_round")
-    x = next(c for c in kernel.cases() if c.name == "heads").arrays[0]
-    (once,) = kernel.stated(x)
-    assert np.array_equal(kernel.stated(once)[0], once)
+    proof = families.get(f"{name}_round")
+    x = next(c for c in proof.cases() if c.name == "heads").arrays[0]
+    (once,) = proof.stated(x)
+    assert np.array_equal(proof.stated(once)[0], once)
 
 
 def test_float64_scores_choose_the_same_experts_where_nothing_is_tied() -> None:
     seen = 0
-    for case in kernels.get("route").cases():
+    for case in families.get("route").cases():
         if " of " not in case.name:
             continue
         logits, bias, _ = (wide(a) for a in case.arrays)
         total = np.sqrt(np.log1p(np.exp(logits))) + bias
         k = case.options["k"]
         best = np.sort(np.argsort(-total, axis=-1)[:, :k], -1)
-        assert np.array_equal(best, kernels.get("route").reference(*case.arrays, **case.options)[0]), case.name
+        assert np.array_equal(best, families.get("route").reference(*case.arrays, **case.options)[0]), case.name
         seen += 1
     assert seen == 7
 
@@ -109,7 +109,7 @@ def test_float64_scores_choose_the_same_experts_where_nothing_is_tied() -> None:
 def test_tied_experts_go_to_the_lower_id() -> None:
     logits = np.zeros((1, 12), np.float32)
     logits[0, [3, 9]] = 1.0
-    ids, weights = kernels.get("route").stated(logits, np.zeros(12, np.float32), np.ones(1, np.float32), k=4)
+    ids, weights = families.get("route").stated(logits, np.zeros(12, np.float32), np.ones(1, np.float32), k=4)
     assert ids.tolist() == [[0, 1, 3, 9]]
     assert abs(float(load(weights).sum()) - 1) < 1e-6
 
@@ -130,4 +130,4 @@ def test_tied_experts_go_to_the_lower_id() -> None:
 )
 def test_arrays_that_do_not_fit_are_refused(name: str, shapes: list[Any], options: dict[str, int], words: str) -> None:
     with pytest.raises(ValueError, match=f"^{name}.*{words}"):
-        kernels.get(name).launch([np.zeros(s, np.uint16) for s in shapes], None, **options)
+        families.get(name).kernel.launch([np.zeros(s, np.uint16) for s in shapes], None, **options)

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tensorfold import kernels
-from tensorfold.kernels import Control
 from tensorfold.kernels.source import SourceError, backend_text, parse
+from tensorfold.proof import families
+from tensorfold.proof.proof import Mistake, Proof
 
 GOOD = """// about inf and x_shape
 #include "portable.h"
@@ -87,17 +88,18 @@ def test_elif_after_a_backend_condition_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_mistake_is_planted_exactly_once() -> None:
-    kernel = kernels.get("rms_norm")
+    proof = families.get("rms_norm")
     with pytest.raises(SourceError, match="matches 0 times"):
-        kernel.mutated(Control("nothing", "no such text", ""))
+        proof.planted(Mistake("nothing", "no such text", ""))
     with pytest.raises(SourceError, match="matches [2-9] times"):
-        kernel.mutated(Control("twice", "p_load", ""))
+        proof.planted(Mistake("twice", "p_load", ""))
     with pytest.raises(SourceError, match="not part of the kernel"):
-        kernel.mutated(Control("elsewhere", "a", "b", file="maths.h"))
-    planted = kernel.mutated(
-        Control("lanes", "simd_shuffle_xor(v, ushort(16)));\n  v = p_add", "v);\n  v = p_add", "portable.h")
+        proof.planted(Mistake("elsewhere", "a", "b", file="maths.h"))
+    planted = proof.planted(
+        Mistake("lanes", "simd_shuffle_xor(v, ushort(16)));\n  v = p_add", "v);\n  v = p_add", "portable.h")
     )
-    assert planted.text != kernel.text and backend_text(kernel.text, True) != backend_text(planted.text, True)
+    plain, changed = proof.kernel.text, planted.kernel.text
+    assert changed != plain and backend_text(plain, True) != backend_text(changed, True)
 
 
 # a launch of several parts may be as long as they are, less what they share
@@ -109,17 +111,19 @@ TOGETHER = {
 }
 
 
-@pytest.mark.parametrize("kernel", kernels.all_kernels().values(), ids=lambda k: k.name)
-def test_every_kernel_is_small_text(kernel: kernels.Kernel) -> None:
+@pytest.mark.parametrize("proof", families.all_proofs().values(), ids=lambda p: p.name)
+def test_every_kernel_is_small_text(proof: Proof) -> None:
     for metal in (True, False):
-        header, body = backend_text(kernel.text, metal)
-        assert (header + body).isascii() and len(header) + len(body) < TOGETHER.get(kernel.name, 12000)
-    assert len(kernel.controls) >= 2 and all("host" in c.backends for c in kernel.controls)
-    assert kernel.bound.reason
-    for control in kernel.controls:
-        kernel.mutated(control)
+        header, body = backend_text(proof.kernel.text, metal)
+        assert (header + body).isascii() and len(header) + len(body) < TOGETHER.get(proof.name, 12000)
+    assert len(proof.mistakes) >= 2 and all("host" in m.backends for m in proof.mistakes)
+    assert proof.bound.reason
+    for mistake in proof.mistakes:
+        proof.planted(mistake)
 
 
 def test_unknown_name() -> None:
     with pytest.raises(KeyError, match="rms_norm"):
-        kernels.get("rmsnorm")
+        families.get("rmsnorm")
+    with pytest.raises(KeyError, match="embed"):
+        kernels.get("rope")  # no model launches it

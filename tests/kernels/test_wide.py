@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tensorfold.kernels.codes import E2M1, E4M3
-from tensorfold.kernels.exact import load_bf16, tree_sum
+from tensorfold.proof.numerics.codes import E2M1, E4M3
+from tensorfold.proof.numerics.exact import load_bf16, tree_sum
 from tests.support.hostkit import needs_clang, probe, run_probe
 
 pytestmark = needs_clang

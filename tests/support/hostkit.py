@@ -10,7 +10,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from tensorfold.kernels import Bound, Kernel, Launch
+from tensorfold.kernels import Kernel, Launch
 from tensorfold.kernels.kernel import dtype_of
 from tensorfold.proof.host import program
 from tensorfold.proof.host.clang import find_clang
@@ -61,10 +61,7 @@ def probe(
         dtypes = tuple(_TYPES[t] for t in outputs.values())
         return Launch({}, (n, 1, 1), (32, 1, 1), tuple((n * per_item,) for _ in outputs), dtypes)
 
-    def nothing(*arrays: Any) -> list[Any]:
-        return []
-
-    return Kernel("probe", path, tuple(inputs), tuple(outputs), ({},), plan, nothing, nothing, Bound(""), (), list)
+    return Kernel("probe", path, tuple(inputs), tuple(outputs), ({},), plan)
 
 
 def run_probe(kernel: Kernel, *arrays: np.ndarray, **how: Any) -> list[np.ndarray]:

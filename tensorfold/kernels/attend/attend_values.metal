@@ -11,7 +11,7 @@
 // WIDE: rows begin at multiples of 16 bytes.
 #include "blocks.h"
 #include "maths.h"
-#include "rope/turn.h"
+#include "turn.h"
 
 template <int H, int D, int RD, int HG, int G, int E, int S, int SPAN, bool WIDE>
 [[kernel]] void attend_values(

@@ -1,6 +1,6 @@
 // Scores of attention: eight lanes with a column each, four such groups of lanes for the four running sums. Knows no softmax.
 #pragma once
-#include "rope/turn.h"
+#include "turn.h"
 #include "rows.h"
 
 // Rows of `query` in threadgroup memory, in floats: sum by sum, four floats between, so that the four sums lie in other banks.

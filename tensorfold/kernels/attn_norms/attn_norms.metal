@@ -1,7 +1,7 @@
 // The two halves of attention's first product: low, normed and quantised to FP8 planes; kv, normed, turned and packed as a
 // window row. Every step rounds as its own kernel does: the bits of rms_norm, rope, act_quant_fp8_planes and _pack, whose
 // orders these are. Two threadgroups of 32 G threads a row, one a half; a thread holds V neighbours at a time.
-#include "act_quant_fp8/fp8_block.h"
+#include "act_quant/fp8_block.h"
 #include "rope_pack/turned.h"
 
 template <int K, int D, int RD, int G, int V>

@@ -4,7 +4,7 @@
 // Orders: those of hc_mix, hc_collapse_norm and act_quant_fp8_planes, whose headers do the work. Grid (2, R) threadgroups
 // of 32 G threads: of a row's two the first normalises and the second mixes, one SIMD group for all. A thread of the first
 // holds V neighbours in each of P passes from the one reading of the streams to the end.
-#include "act_quant_fp8/fp8_block.h"
+#include "act_quant/fp8_block.h"
 #include "hc_collapse_norm/hc_collapse.h"
 #include "hc_mix/hc_mix.h"
 #include "wide.h"

@@ -2,7 +2,7 @@
 // act_quant_fp8_planes, whose orders (fp8.h and tile.h) these are. With G > 1 groups, rows g N / G .. of w see part g of x (wo_a).
 // A threadgroup owns whole blocks of 32 rows of w, of one group. Once the sums stand in threadgroup memory a SIMD group takes a
 // block of one row of x at a time, an element a lane. Grid as matvec_fp8's.
-#include "act_quant_fp8/fp8_block.h"
+#include "act_quant/fp8_block.h"
 #include "fp8.h"
 
 template <typename X, int G, int N, int K, int R, int LK, int SW, int WN, int TN, int PF, int DB, int W>

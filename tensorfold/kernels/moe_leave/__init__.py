@@ -1,10 +1,5 @@
-"""What stands after the experts as one launch, alone or with what the next mix adds. Knows no routing.
+"""What stands after the experts as one launch, alone or with what the next mix adds. Knows no routing."""
 
-Source: the model's specification, sections 6 and 3.
-"""
-
-from tensorfold.kernels.moe_leave import dots, leave
+from tensorfold.kernels.moe_leave.plan import KERNELS
 
 __all__ = ["KERNELS"]
-
-KERNELS = (leave.KERNEL, dots.KERNEL)

@@ -2,9 +2,9 @@
 // elements), 1: compressed rows (e2m1, an e4m3 scale to 16), 2: index keys (e2m1, a power of two to 32). Every step rounds as
 // its own kernel does: the bits of rms_norm, rope and the format's pack, whose orders these are.
 // A threadgroup of 32 G threads a head of a row; a thread holds V neighbours at a time.
-#include "act_quant_fp4_e4m3/fp4_e4m3_block.h"
-#include "act_quant_fp4_e8m0/fp4_e8m0_block.h"
-#include "act_quant_fp8/fp8_block.h"
+#include "act_quant/fp4_e4m3_block.h"
+#include "act_quant/fp4_e8m0_block.h"
+#include "act_quant/fp8_block.h"
 #include "turned.h"
 
 template <int H, int D, int RD, int G, int V, int FORM, bool NORM>

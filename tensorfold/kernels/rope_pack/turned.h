@@ -1,7 +1,7 @@
 // V neighbours of a row before they are packed: normed (or not), turned, each step rounded to bfloat16. Knows no format.
 #pragma once
 #include "rms_norm/rms.h"
-#include "rope/turn.h"
+#include "turn.h"
 
 // elements at .. at + V - 1 of D (V even; zeros past the end), of which the last RD turn by `angles`
 template <int D, int RD, int V, bool NORM>

@@ -2,7 +2,7 @@
 // which bfloat16 holds exactly: the bits of swiglu_weighted and act_quant_fp8_round, whose orders these are.
 // A thread holds V neighbours of a row. Of a row's threadgroups, P share each of its E routed rows, the last Q its shared row;
 // threads past a row's end only take part in shuffles.
-#include "act_quant_fp8/fp8_block.h"
+#include "act_quant/fp8_block.h"
 #include "swiglu_weighted/swiglu.h"
 
 template <int E, int I, int J, int V, int P, int Q>

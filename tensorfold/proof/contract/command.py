@@ -10,11 +10,11 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from tensorfold.kernels import all_kernels
 from tensorfold.kernels.launch import BACKENDS, BackendError
 from tensorfold.proof.contract.bench import make_bench
 from tensorfold.proof.contract.jobs import run_all
 from tensorfold.proof.contract.report import summary
+from tensorfold.proof.families import all_proofs
 from tensorfold.proof.host.clang import ClangMissing
 
 
@@ -30,16 +30,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="name the kernels and stop")
     options = parser.parse_args(arguments)
     patterns = options.only or ["*"]
-    kernels = [k for name, k in all_kernels().items() if any(fnmatch.fnmatch(name, p) for p in patterns)]
+    proofs = [p for name, p in all_proofs().items() if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)]
     if options.list:
-        for kernel in kernels:
-            counts = (
-                f"{len(kernel.cases())} cases, {len(kernel.geometries)} geometries, {len(kernel.controls)} controls"
-            )
-            print(f"{kernel.name:24s} {counts}")
+        for proof in proofs:
+            counts = f"{len(proof.cases())} cases, {len(proof.kernel.geometries)} geometries"
+            print(f"{proof.name:24s} {counts}, {len(proof.mistakes)} controls")
         return 0
-    if not kernels:
-        print(f"no kernel matches {' '.join(patterns)}; there are: {', '.join(all_kernels())}", file=sys.stderr)
+    if not proofs:
+        print(f"no kernel matches {' '.join(patterns)}; there are: {', '.join(all_proofs())}", file=sys.stderr)
         return 2
     try:
         make_bench(options.backend)
@@ -47,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     results = []
-    for result in run_all(kernels, options.backend, options.jobs):
+    for result in run_all(proofs, options.backend, options.jobs):
         results.append(result)
         print(result.line(), flush=True)
     if options.json:

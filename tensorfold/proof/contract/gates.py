@@ -1,4 +1,4 @@
-"""The four gates. Each takes a kernel, a bench and a case and yields what is wrong. Knows no report.
+"""The four gates. Each takes a kernel's proof, a bench and a case and yields what is wrong. Knows no report.
 
 1 source: it compiles, with Metal's address spaces on the host.   2 value: within the stated bound of float64.
 3 order: the stated bits, in every geometry, row count, place, alignment and schedule, flushing subnormals or not.
@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from tensorfold.kernels.inputs import Draw
-from tensorfold.kernels.kernel import Array, Case, Kernel, Launch
+from tensorfold.kernels.kernel import Array, Launch
 from tensorfold.kernels.launch import BuildError
 from tensorfold.proof.contract.bench import DeviceBench, Failure, HostBench, same
 from tensorfold.proof.contract.value import outside, values
 from tensorfold.proof.host.check import check
 from tensorfold.proof.host.mlx_text import generate
 from tensorfold.proof.host.program import describe
+from tensorfold.proof.numerics.inputs import Draw
+from tensorfold.proof.proof import Case, Proof
 
 Bench = HostBench | DeviceBench
 
@@ -46,12 +47,12 @@ class Prepared:
     truths: Sequence[Array] | None
 
 
-def prepare_cases(kernel: Kernel) -> list[Prepared]:
+def prepare_cases(proof: Proof) -> list[Prepared]:
     """The kernel's cases with their stated bits and, where bounded, their float64 truth."""
     found = []
-    for case in kernel.cases():
-        stated = [np.ascontiguousarray(s) for s in kernel.stated(*case.arrays, **case.options)]
-        truths = kernel.reference(*case.arrays, **case.options) if case.bounded else None
+    for case in proof.cases():
+        stated = [np.ascontiguousarray(s) for s in proof.stated(*case.arrays, **case.options)]
+        truths = proof.reference(*case.arrays, **case.options) if case.bounded else None
         found.append(Prepared(case, stated, truths))
     return found
 
@@ -66,13 +67,11 @@ class Judgement:
 
 
 def judge(
-    kernel: Kernel, bench: Bench, prepared: Sequence[Prepared] | None = None, first_only: bool = False
+    proof: Proof, bench: Bench, prepared: Sequence[Prepared] | None = None, first_only: bool = False
 ) -> Judgement:
     """All gates on all cases; with `first_only` stops at the first finding (for planted mistakes)."""
     judgement = Judgement()
-    for finding in _judge(
-        kernel, bench, prepare_cases(kernel) if prepared is None else prepared, judgement, first_only
-    ):
+    for finding in _judge(proof, bench, prepare_cases(proof) if prepared is None else prepared, judgement, first_only):
         judgement.findings.append(finding)
         if first_only:
             break
@@ -80,15 +79,15 @@ def judge(
 
 
 def _judge(
-    kernel: Kernel, bench: Bench, prepared: Sequence[Prepared], judgement: Judgement, quick: bool
+    proof: Proof, bench: Bench, prepared: Sequence[Prepared], judgement: Judgement, quick: bool
 ) -> Iterator[Finding]:
     cases = [p.case for p in prepared]
     try:
-        first = kernel.launch(cases[0].arrays, None, **cases[0].options)
+        first = proof.launch(cases[0])
         if not quick:
-            yield from source(kernel, bench, cases[0].arrays, first)
-            bench.prepare(kernel, [*case_launches(kernel, cases), *row_launches(kernel, cases)])
-            bench.prepare(kernel, case_launches(kernel, cases), track=True)
+            yield from source(proof, bench, cases[0].arrays, first)
+            bench.prepare(proof.kernel, [*case_launches(proof, cases), *row_launches(proof, cases)])
+            bench.prepare(proof.kernel, case_launches(proof, cases), track=True)
     except (*Failure, ValueError) as error:
         yield Finding(1, cases[0].name, str(error))
         return
@@ -96,64 +95,65 @@ def _judge(
     for ready in prepared:
         case = ready.case
         try:
-            base = bench.run(kernel, case.arrays, kernel.launch(case.arrays, None, **case.options))
+            base = bench.run(proof.kernel, case.arrays, proof.launch(case))
         except Failure as error:
             yield Finding(1 if isinstance(error, BuildError) else 4, case.name, str(error))
             continue
         ran.append((case, base))
         judgement.outputs.append(base)
-        yield from first_run(kernel, ready, base, judgement)
+        yield from first_run(proof, ready, base, judgement)
     for case, base in ran:
-        yield from containment(kernel, bench, case, base)
+        yield from containment(proof, bench, case, base)
     for case, base in ran:
-        yield from order(kernel, bench, case, base)
+        yield from order(proof, bench, case, base)
 
 
-def case_launches(kernel: Kernel, cases: Sequence[Case]) -> list[tuple[Sequence[Array], Launch]]:
+def case_launches(proof: Proof, cases: Sequence[Case]) -> list[tuple[Sequence[Array], Launch]]:
     """Every case in every geometry."""
-    return [(c.arrays, kernel.launch(c.arrays, g, **c.options)) for c in cases for g in kernel.geometries]
+    return [(c.arrays, proof.launch(c, g)) for c in cases for g in proof.kernel.geometries]
 
 
-def row_launches(kernel: Kernel, cases: Sequence[Case]) -> list[tuple[Sequence[Array], Launch]]:
+def row_launches(proof: Proof, cases: Sequence[Case]) -> list[tuple[Sequence[Array], Launch]]:
     """Every launch of some of a case's rows."""
-    return [(arrays, kernel.launch(arrays, g, **c.options)) for c in cases for _, arrays, g in _row_runs(kernel, c)]
+    runs = [(c, arrays, geometry) for c in cases for _, arrays, geometry in _row_runs(proof, c)]
+    return [(arrays, proof.kernel.launch(arrays, geometry, **c.options)) for c, arrays, geometry in runs]
 
 
-def source(kernel: Kernel, bench: Bench, arrays: Sequence[Array], launch: Launch) -> Iterator[Finding]:
+def source(proof: Proof, bench: Bench, arrays: Sequence[Array], launch: Launch) -> Iterator[Finding]:
     """Gate 1 on the host: the checker on the text MLX would hand to Metal. A GPU's compiler judges at the first run."""
     if bench.name != "host":
         return
-    text = generate(kernel, describe(arrays), launch.template, launch.dtypes)
-    for finding in check(text.text, kernel.path.name):
+    text = generate(proof.kernel, describe(arrays), launch.template, launch.dtypes)
+    for finding in check(text.text, proof.kernel.path.name):
         yield Finding(1, "source", f"{finding.file}:{finding.line}: {finding.message}")
 
 
-def first_run(kernel: Kernel, ready: Prepared, base: Sequence[Array], judgement: Judgement) -> Iterator[Finding]:
+def first_run(proof: Proof, ready: Prepared, base: Sequence[Array], judgement: Judgement) -> Iterator[Finding]:
     """Gates 2 and 3 on a case's first run: the stated bits, and within the bound of the truth."""
     case = ready.case
     if not same(base, ready.stated):
         yield Finding(3, case.name, "bits differ from the stated order: " + difference(base, ready.stated))
     if ready.truths is not None:
-        complaints, worst = outside(kernel.bound, base, ready.truths, case.arrays, case.options)
+        complaints, worst = outside(proof.bound, base, ready.truths, case.arrays, case.options)
         judgement.worst = max(judgement.worst, worst)
         yield from (Finding(2, case.name, message) for message in complaints)
 
 
-def order(kernel: Kernel, bench: Bench, case: Case, base: Sequence[Array]) -> Iterator[Finding]:
+def order(proof: Proof, bench: Bench, case: Case, base: Sequence[Array]) -> Iterator[Finding]:
     """Gate 3 beyond the first run: geometries, schedules, rows, alignment."""
 
     def differs(
         what: str, arrays: Sequence[Array], geometry: Any, expected: Sequence[Array], **how: Any
     ) -> Iterator[Finding]:
         try:
-            got = bench.run(kernel, arrays, kernel.launch(arrays, geometry, **case.options), **how)
+            got = bench.run(proof.kernel, arrays, proof.kernel.launch(arrays, geometry, **case.options), **how)
         except Failure as error:
             yield Finding(3, case.name, f"{what}: {error}")
             return
         if not same(got, expected):
             yield Finding(3, case.name, f"{what}: {difference(got, expected)}")
 
-    for geometry in kernel.geometries[1:]:
+    for geometry in proof.kernel.geometries[1:]:
         yield from differs(f"geometry {dict(geometry)}", case.arrays, geometry, base)
         if bench.schedules:
             yield from differs(
@@ -163,41 +163,38 @@ def order(kernel: Kernel, bench: Bench, case: Case, base: Sequence[Array]) -> It
         yield from differs(f"{how}", case.arrays, None, base, **how)
     if not case.rows:
         return
-    for rows, arrays, geometry in _row_runs(kernel, case):
+    for rows, arrays, geometry in _row_runs(proof, case):
         yield from differs(f"rows {rows} alone", arrays, geometry, [y[rows] for y in base])
-    smallest = min(max(a.itemsize, kernel.alignment.get(n, 1)) for n, a in zip(kernel.inputs, case.arrays))
+    smallest = min(max(a.itemsize, proof.kernel.alignment.get(n, 1)) for n, a in zip(proof.kernel.inputs, case.arrays))
     for shift in range(1, 16 // smallest):
         yield from differs(f"addresses shifted by {shift}", case.arrays, None, base, shift=shift)
 
 
-def _row_runs(kernel: Kernel, case: Case) -> Iterator[tuple[list[int], list[Array], Any]]:
+def _row_runs(proof: Proof, case: Case) -> Iterator[tuple[list[int], list[Array], Any]]:
     """(row indices, arrays, geometry) of every row count: at the start, in the middle, at the end, shuffled."""
-    if not case.rows or not kernel.row_inputs:
+    if not case.rows or not proof.row_inputs:
         return
-    total = len(case.arrays[kernel.inputs.index(kernel.row_inputs[0])])
-    counts = [n for n in kernel.row_counts if n <= total]
+    total = len(case.arrays[proof.kernel.inputs.index(proof.row_inputs[0])])
+    counts = [n for n in proof.row_counts if n <= total]
     for count in counts:
         shuffled = np.argsort(Draw(count).words(total), kind="stable")[:count].tolist()
         windows = {tuple(range(s, s + count)) for s in (0, (total - count) // 2, total - count)} | {tuple(shuffled)}
         for rows in sorted(windows):
-            yield list(rows), _rows(kernel, case, rows), None
-        for geometry in kernel.geometries[1:] if count in (counts[0], counts[-1]) else ():
-            yield shuffled, _rows(kernel, case, shuffled), geometry
+            yield list(rows), _rows(proof, case, rows), None
+        for geometry in proof.kernel.geometries[1:] if count in (counts[0], counts[-1]) else ():
+            yield shuffled, _rows(proof, case, shuffled), geometry
 
 
-def _rows(kernel: Kernel, case: Case, rows: Sequence[int]) -> list[Array]:
-    return [
-        np.ascontiguousarray(a[list(rows)]) if n in kernel.row_inputs else a for n, a in zip(kernel.inputs, case.arrays)
-    ]
+def _rows(proof: Proof, case: Case, rows: Sequence[int]) -> list[Array]:
+    named = zip(proof.kernel.inputs, case.arrays)
+    return [np.ascontiguousarray(a[list(rows)]) if n in proof.row_inputs else a for n, a in named]
 
 
-def containment(kernel: Kernel, bench: Bench, case: Case, base: Sequence[Array]) -> Iterator[Finding]:
+def containment(proof: Proof, bench: Bench, case: Case, base: Sequence[Array]) -> Iterator[Finding]:
     """Gate 4, in every geometry."""
-    for geometry in kernel.geometries:
+    for geometry in proof.kernel.geometries:
         try:
-            complaints = bench.contained(
-                kernel, case.arrays, kernel.launch(case.arrays, geometry, **case.options), base
-            )
+            complaints = bench.contained(proof.kernel, case.arrays, proof.launch(case, geometry), base)
         except Failure as error:
             complaints = [str(error)]
         yield from (Finding(4, case.name, message) for message in complaints)

@@ -6,21 +6,21 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-from tensorfold.kernels import all_kernels
-from tensorfold.kernels.kernel import Kernel
 from tensorfold.proof.contract.bench import make_bench
 from tensorfold.proof.contract.report import Result, run_contract
+from tensorfold.proof.families import get
+from tensorfold.proof.proof import Proof
 
 
-def run_all(kernels: Sequence[Kernel], backend: str, jobs: int) -> Iterator[Result]:
+def run_all(proofs: Sequence[Proof], backend: str, jobs: int) -> Iterator[Result]:
     """Results in order; with jobs > 1 each process has a bench of its own and finds the kernels by name."""
     if jobs < 2:
         bench = make_bench(backend)
-        yield from (run_contract(kernel, bench) for kernel in kernels)
+        yield from (run_contract(proof, bench) for proof in proofs)
         return
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(_one, [kernel.name for kernel in kernels], [backend] * len(kernels))
+        yield from pool.map(_one, [proof.name for proof in proofs], [backend] * len(proofs))
 
 
 def _one(name: str, backend: str) -> Result:
-    return run_contract(all_kernels()[name], make_bench(backend))
+    return run_contract(get(name), make_bench(backend))

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorfold.kernels.kernel import Array, Control, Kernel
+from tensorfold.kernels.kernel import Array
 from tensorfold.kernels.source import SourceError
 from tensorfold.proof.contract.bench import DeviceBench, HostBench
 from tensorfold.proof.contract.gates import Prepared, case_launches, judge, prepare_cases
 from tensorfold.proof.contract.limits import problems
+from tensorfold.proof.proof import Mistake, Proof
 
 
 @dataclass
@@ -69,45 +70,45 @@ def digest(outputs: Sequence[Sequence[Array]]) -> str:
     return whole.hexdigest()
 
 
-def run_contract(kernel: Kernel, bench: HostBench | DeviceBench, controls: bool = True) -> Result:
+def run_contract(proof: Proof, bench: HostBench | DeviceBench, mistakes: bool = True) -> Result:
     """The whole contract of one kernel."""
     started, before = time.perf_counter(), bench.runs
-    result = Result(kernel.name, bench.name)
-    prepared = prepare_cases(kernel)
+    result = Result(proof.name, bench.name)
+    prepared = prepare_cases(proof)
     cases = [ready.case for ready in prepared]
     result.cases = len(cases)
     try:
-        judgement = judge(kernel, bench, prepared)
+        judgement = judge(proof, bench, prepared)
     except (SourceError, TypeError) as error:
         result.findings.append(f"gate 1: {error}")
         return result
     for finding in judgement.findings:
         text = str(finding)
-        reason = next((why for part, why in kernel.known.items() if part in text), None)
+        reason = next((why for part, why in proof.known.items() if part in text), None)
         (result.findings if reason is None else result.known).append(text if reason is None else f"{text} ({reason})")
-    if kernel.row_inputs and not any(case.rows for case in cases):
+    if proof.row_inputs and not any(case.rows for case in cases):
         result.findings.append("gate 3: it has row inputs, but no case with rows=True")
     result.digest, result.worst = digest(judgement.outputs), judgement.worst
-    if len(kernel.controls) < 2:
-        result.missed.append(f"{len(kernel.controls)} planted mistakes, at least 2 are owed")
-    for control in kernel.controls if controls else ():
-        if bench.name in control.backends:
-            verdict = plant(kernel, control, bench, prepared)
-            (result.missed if verdict else result.red).append(control.name + verdict)
-    shared = bench.shared_bytes.get(kernel.name, 0) if isinstance(bench, HostBench) else 0
-    result.limits = problems(kernel, case_launches(kernel, cases), shared)
+    if len(proof.mistakes) < 2:
+        result.missed.append(f"{len(proof.mistakes)} planted mistakes, at least 2 are owed")
+    for mistake in proof.mistakes if mistakes else ():
+        if bench.name in mistake.backends:
+            verdict = plant(proof, mistake, bench, prepared)
+            (result.missed if verdict else result.red).append(mistake.name + verdict)
+    shared = bench.shared_bytes.get(proof.name, 0) if isinstance(bench, HostBench) else 0
+    result.limits = problems(proof.kernel, case_launches(proof, cases), shared)
     result.runs, result.seconds = bench.runs - before, time.perf_counter() - started
     return result
 
 
 def plant(
-    kernel: Kernel, control: Control, bench: HostBench | DeviceBench, prepared: Sequence[Prepared] | None = None
+    proof: Proof, mistake: Mistake, bench: HostBench | DeviceBench, prepared: Sequence[Prepared] | None = None
 ) -> str:
     """Empty when the planted mistake turns a gate from 2 to 4 red, else what it did instead."""
-    if "host" not in control.backends:
+    if "host" not in mistake.backends:
         return ": names backends without host"
     try:
-        findings = judge(kernel.mutated(control), bench, prepared, first_only=True).findings
+        findings = judge(proof.planted(mistake), bench, prepared, first_only=True).findings
     except SourceError as error:
         return f": {error}"
     if not findings:

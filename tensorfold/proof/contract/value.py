@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorfold.kernels.exact import from_bits
-from tensorfold.kernels.kernel import Array, Bound
+from tensorfold.kernels.kernel import Array
+from tensorfold.proof.numerics.exact import from_bits
+from tensorfold.proof.proof import Bound
 
 _MANTISSA = {np.dtype(np.uint16): 7, np.dtype(np.float32): 23}
 _LARGEST = {np.dtype(np.uint16): (2 - 2.0**-7) * 2.0**127, np.dtype(np.float32): (2 - 2.0**-23) * 2.0**127}

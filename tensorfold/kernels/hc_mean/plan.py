@@ -1,0 +1,36 @@
+"""hc_mean: the arrays it takes, and the launch. Knows no layer.
+
+Source: the model's specification, section 3, step b.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+
+from tensorfold.kernels.kernel import Geometry, Kernel, Launch
+
+
+def plan(arrays: Sequence[Any], geometry: Geometry) -> Launch:
+    """x [R, N, D] bfloat16 -> y [R, D] bfloat16."""
+    (x,) = arrays
+    if len(x.shape) != 3:
+        raise ValueError(f"hc_mean: x has shape {tuple(x.shape)}, expected [R, N, D]")
+    rows, n, d = x.shape
+    width = geometry["width"]
+    return Launch({"D": d, "N": n}, (-(-d // width) * width, rows, 1), (width, 1, 1), ((rows, d),), (mx.bfloat16,))
+
+
+KERNELS = (
+    Kernel(
+        name="hc_mean",
+        path=Path(__file__).with_name("hc_mean.metal"),
+        inputs=("x",),
+        outputs=("y",),
+        geometries=({"width": 256}, {"width": 128}, {"width": 64}, {"width": 32}),
+        plan=plan,
+    ),
+)

@@ -1,0 +1,22 @@
+// act_quant_fp4_e4m3 and back: bf16(code * scale), a product that bfloat16 holds exactly; it has no order.
+// A thread holds V neighbours of a row, P threadgroups share a row; threads past its end only take part in shuffles.
+#include "act_quant/fp4_e4m3_block.h"
+
+template <int K, int V, int P>
+[[kernel]] void act_quant_fp4_e4m3_round(
+    const device bfloat16_t* x,       // [N, K]
+    device bfloat16_t* y,             // [N, K]
+    uint3 threadgroup_position_in_grid [[threadgroup_position_in_grid]],
+    uint3 threads_per_threadgroup [[threads_per_threadgroup]],
+    uint thread_index_in_threadgroup [[thread_index_in_threadgroup]]) {
+  ulong row = threadgroup_position_in_grid.x / uint(P);
+  uint part = threadgroup_position_in_grid.x % uint(P);
+  uint at = (part * threads_per_threadgroup.x + thread_index_in_threadgroup) * uint(V);
+  float v[V];
+  for (int i = 0; i < V; i++) v[i] = at < uint(K) ? p_load(x[row * uint(K) + at + uint(i)]) : 0.0f;
+  uint scale = fp4_e4m3_scale<V>(v);
+  if (at >= uint(K)) return;
+  for (int i = 0; i < V; i++) {
+    p_store(y + row * uint(K) + at + uint(i), p_mul(p_e2m1(fp4_e4m3_code(v[i], scale)), p_e4m3(scale)));
+  }
+}

@@ -1,0 +1,20 @@
+// act_quant_fp4_e8m0 as one packed row: K / 2 bytes of nibbles, then K / 32 scale bytes; exact, so it has no order.
+// A thread holds V neighbours of a row (V even), P threadgroups share a row; threads past its end only take part in shuffles.
+#include "act_quant/fp4_e8m0_block.h"
+
+template <int K, int V, int P>
+[[kernel]] void act_quant_fp4_e8m0_pack(
+    const device bfloat16_t* x,       // [N, K]
+    device uchar* packed,             // [N, K / 2 + K / 32]: even elements in the low nibbles
+    uint3 threadgroup_position_in_grid [[threadgroup_position_in_grid]],
+    uint3 threads_per_threadgroup [[threads_per_threadgroup]],
+    uint thread_index_in_threadgroup [[thread_index_in_threadgroup]]) {
+  ulong row = threadgroup_position_in_grid.x / uint(P);
+  uint part = threadgroup_position_in_grid.x % uint(P);
+  uint at = (part * threads_per_threadgroup.x + thread_index_in_threadgroup) * uint(V);
+  float v[V];
+  for (int i = 0; i < V; i++) v[i] = at < uint(K) ? p_load(x[row * uint(K) + at + uint(i)]) : 0.0f;
+  uint scale = fp4_e8m0_scale<V>(v);
+  if (at >= uint(K)) return;
+  fp4_e8m0_pack<K, V>(packed + row * uint(K / 2 + K / 32), at, v, scale);
+}

@@ -1,0 +1,22 @@
+// e4m3 codes and UE8M0 scale bytes of every block of 32 along the last axis; exact, so it has no order.
+// A thread holds V neighbours of a row, P threadgroups share a row; threads past its end only take part in shuffles.
+#include "act_quant/fp8_block.h"
+
+template <int K, int V, int P>
+[[kernel]] void act_quant_fp8(
+    const device bfloat16_t* x,       // [N, K]
+    device uchar* codes,              // [N, K]
+    device uchar* scales,             // [N, K / 32]
+    uint3 threadgroup_position_in_grid [[threadgroup_position_in_grid]],
+    uint3 threads_per_threadgroup [[threads_per_threadgroup]],
+    uint thread_index_in_threadgroup [[thread_index_in_threadgroup]]) {
+  ulong row = threadgroup_position_in_grid.x / uint(P);
+  uint part = threadgroup_position_in_grid.x % uint(P);
+  uint at = (part * threads_per_threadgroup.x + thread_index_in_threadgroup) * uint(V);
+  float v[V];
+  for (int i = 0; i < V; i++) v[i] = at < uint(K) ? p_load(x[row * uint(K) + at + uint(i)]) : 0.0f;
+  uint scale = fp8_scale<V>(v);
+  if (at >= uint(K)) return;
+  for (int i = 0; i < V; i++) codes[row * uint(K) + at + uint(i)] = uchar(fp8_code(v[i], scale));
+  if (at % 32u == 0u) scales[row * uint(K / 32) + at / 32u] = uchar(scale);
+}

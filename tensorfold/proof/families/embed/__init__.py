@@ -1,0 +1,1 @@
+"""Proof of rows of the embedding table by token id."""

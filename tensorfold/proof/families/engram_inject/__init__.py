@@ -1,0 +1,1 @@
+"""Proof of Engram's value added to every stream through a gate."""

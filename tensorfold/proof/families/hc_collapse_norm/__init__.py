@@ -1,0 +1,1 @@
+"""Proof of the streams collapsed to one and normed."""

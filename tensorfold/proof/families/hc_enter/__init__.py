@@ -1,0 +1,1 @@
+"""Proof of what stands before a sublayer as one launch: mix, collapse, norm, quantise."""

@@ -1,0 +1,1 @@
+"""Proof of index scores of rows against packed keys by place."""

@@ -1,0 +1,1 @@
+"""Proof of the experts' outputs and the shared one's, added."""

@@ -1,0 +1,1 @@
+"""Proof of the routed experts' and the shared expert's matrices in one launch."""

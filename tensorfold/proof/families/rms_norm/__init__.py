@@ -1,0 +1,1 @@
+"""Proof of RMSNorm over the last axis."""

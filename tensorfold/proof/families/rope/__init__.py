@@ -1,0 +1,1 @@
+"""Proof of rotary position embedding by a table from the host."""

@@ -1,0 +1,1 @@
+"""Proof of routing: which experts a row goes to and with what weights."""

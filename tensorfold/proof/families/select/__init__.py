@@ -1,0 +1,1 @@
+"""Proof of selection of the best rows by integer keys."""

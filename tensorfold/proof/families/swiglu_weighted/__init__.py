@@ -1,0 +1,1 @@
+"""Proof of SwiGLU with clamps and the routing weight before the rounding."""

@@ -1,0 +1,73 @@
+"""One house for all families: the same file names everywhere, a proof to every kernel, and what runs knows no proof."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tensorfold import kernels
+from tensorfold.kernels.source import included_files
+from tensorfold.proof import families
+
+ROOT = Path(__file__).parents[2] / "tensorfold"
+RUNS, PROVES = ROOT / "kernels", ROOT / "proof" / "families"
+PROOF_FILES = {"__init__.py", "reference.py", "stated.py", "cases.py", "mistakes.py"}
+
+
+def folders(root: Path) -> list[Path]:
+    return [p for p in sorted(root.iterdir()) if (p / "__init__.py").exists()]
+
+
+@pytest.mark.parametrize("folder", folders(RUNS), ids=lambda p: p.name)
+def test_files_of_what_runs(folder: Path) -> None:
+    modules = {p.name for p in folder.glob("*.py")}
+    assert {"__init__.py", "plan.py"} <= modules <= {"__init__.py", "plan.py", "geometry.py"}
+
+
+@pytest.mark.parametrize("folder", folders(PROVES), ids=lambda p: p.name)
+def test_files_of_a_proof(folder: Path) -> None:
+    modules, texts = {p.name for p in folder.glob("*.py")}, {p.name for p in folder.glob("*.metal")}
+    assert modules - {"alone.py"} == PROOF_FILES
+    assert bool(texts) == ("alone.py" in modules)  # a text in a proof's folder is no model's
+    assert not [p for p in folder.iterdir() if p.suffix not in (".py", ".metal") and p.name != "__pycache__"]
+
+
+def test_every_kernel_has_a_proof_and_every_text_a_kernel() -> None:
+    proofs = families.all_proofs()
+    launched = kernels.all_kernels()
+    assert all(proofs[name].kernel is kernel for name, kernel in launched.items())
+    used = {path for proof in proofs.values() for path in included_files(proof.kernel.path)}
+    assert used == {p for root in (RUNS, PROVES) for p in root.rglob("*") if p.suffix in (".metal", ".h")}
+    assert {p.kernel.path.parents[1] for p in proofs.values() if p.name in launched} == {RUNS}
+    assert {p.kernel.path.parents[1] for p in proofs.values() if p.name not in launched} == {PROVES}
+
+
+def imported(path: Path) -> set[str]:
+    """Every module that a file names in an import, wherever it stands."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def test_what_runs_imports_no_proof() -> None:
+    """But for the host backend, which is a tool of the proof and imported where it is asked for by name."""
+    asking = {
+        str(path.relative_to(ROOT))
+        for path in ROOT.rglob("*.py")
+        if any(name.startswith("tensorfold.proof") for name in imported(path))
+        and not path.is_relative_to(ROOT / "proof")
+        and not path.is_relative_to(ROOT / "receipt")
+    }
+    assert asking == {"backend/choice.py", "contract.py"}
+
+
+def test_kernels_know_nothing_above_them() -> None:
+    for path in RUNS.rglob("*.py"):
+        known = {name for name in imported(path) if name.startswith("tensorfold.")}
+        assert all(name.startswith(("tensorfold.kernels", "tensorfold.small")) for name in known), path
