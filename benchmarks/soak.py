@@ -23,7 +23,7 @@ import mlx.core as mx
 
 import tensorfold as tf
 from benchmarks import common
-from tensorfold.engine.slot import token_sha
+from tensorfold.engine.reply import token_sha
 
 OPEN = (1, 1, 2, 2, 3, 4, 8)  # how many slots are wanted open, drawn anew every few rounds
 TRICKS = ("cancel", "fork", "restore")

@@ -125,7 +125,7 @@ def compare(path: Path, args: argparse.Namespace, random_weights: bool) -> dict[
 
 def medians(runs: list[dict[str, Any]], prompt: int) -> dict[str, Any]:
     """Rates and peaks of one side; the best run and processor time say more than the median on a busy machine."""
-    from tensorfold.engine.slot import token_sha
+    from tensorfold.engine.reply import token_sha
 
     prompt_tps = [prompt / r["first_s"] for r in runs]
     decode_tps = [(len(r["tokens"]) - 1) / max(r["decode_s"], 1e-9) for r in runs]

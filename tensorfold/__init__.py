@@ -14,7 +14,8 @@ from tensorfold.compat import batch_generate, generate, load, stream_generate
 from tensorfold.config import ConfigError, ModelConfig
 from tensorfold.description import Description, describe
 from tensorfold.engine.engine import CapacityError
-from tensorfold.engine.slot import NumericError, Stats, TokenLogprobs
+from tensorfold.engine.reply import Stats, TokenLogprobs
+from tensorfold.engine.slot import NumericError
 from tensorfold.handle import SlotHandle
 from tensorfold.memory import MemoryUse
 from tensorfold.model import Model

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensorfold.engine.engine import Engine
-from tensorfold.engine.slot import Slot, Stats, TokenLogprobs, token_sha
+from tensorfold.engine.reply import Stats, TokenLogprobs, token_sha
+from tensorfold.engine.slot import Slot
 from tensorfold.keywords import ChatKeywords, ConversationKeywords, TextKeywords, names, refuse_unknown
 from tensorfold.requests import Request, prompt_progress
 from tensorfold.text.chat import ASSISTANT, SYSTEM, USER, ChatPrompt, encode_chat

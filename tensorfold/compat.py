@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensorfold.engine.engine import CapacityError
-from tensorfold.engine.slot import TokenLogprobs
+from tensorfold.engine.reply import TokenLogprobs
 from tensorfold.handle import SlotHandle
 from tensorfold.model import Model
 from tensorfold.text.tokenizer import Tokenizer

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tensorfold.engine.slot import Slot, Stats, TokenLogprobs
+from tensorfold.engine.reply import Moment, Stats, TokenLogprobs
+from tensorfold.engine.slot import Slot
+from tensorfold.results import Piece, piece
 
 if TYPE_CHECKING:
     from tensorfold.model import Model
@@ -21,31 +23,33 @@ class SlotHandle:
 
     def __init__(self, model: Model, slot: Slot):
         self._model, self._slot, self._open = model, slot, True
+        self._reply, self._read = slot.reply, Moment()
 
     @property
     def text(self) -> str:
         """The reply so far, cut before a stop string; text that may begin one is held back until it is decided."""
-        return self._slot.text
+        return self._slot.reply.text()
 
     @property
     def tokens(self) -> list[int]:
         """Ids of the reply, with the eos or the token that completed a stop string."""
-        return self._slot.tokens
+        reply = self._slot.reply
+        return reply.tokens[: reply.now.tokens]
 
     @property
     def done(self) -> bool:
         """Whether the reply has ended."""
-        return self._slot.done
+        return self.finish_reason is not None
 
     @property
     def finish_reason(self) -> str | None:
         """stop, length, cancelled or error; None while unfinished."""
-        return self._slot.finish_reason
+        return self._slot.reply.now.finish_reason
 
     @property
     def error(self) -> Exception | None:
         """What ended the slot with finish_reason "error"."""
-        return self._slot.error
+        return self._slot.reply.now.error
 
     @property
     def seed(self) -> int:
@@ -55,17 +59,25 @@ class SlotHandle:
     @property
     def logprobs(self) -> list[TokenLogprobs] | None:
         """One entry a token of the reply, if asked for."""
-        return None if self._slot.params.logprobs is None else list(self._slot.logprobs)
+        reply = self._slot.reply
+        return None if self._slot.params.logprobs is None else reply.logprobs[: reply.now.logprobs]
 
     @property
     def stats(self) -> Stats:
         """Counters, times and the token hash as of now."""
-        return self._slot.measure()
+        return self._slot.reply.measure()
 
     @property
     def prompt_done(self) -> int:
         """Prompt tokens that are in the caches."""
         return min(self._slot.committed, self._slot.reply_start)
+
+    def read(self) -> Piece:
+        """What came since the last `read`, all of one moment: text, tokens, logprobs; and how the reply ended."""
+        reply = self._slot.reply
+        before = self._read if reply is self._reply else Moment()
+        self._reply, self._read = reply, reply.now
+        return piece(reply, before, self._read, self._slot.params.logprobs is not None)
 
     def cancel(self) -> None:
         """Ends the reply where it is; the slot can be extended, forked or saved."""

@@ -1,11 +1,11 @@
-"""What a generation gives back; knows no engine."""
+"""What a generation gives back; knows no engine and no slots."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tensorfold.engine.slot import Stats, TokenLogprobs
+from tensorfold.engine.reply import Moment, Reply, Stats, TokenLogprobs
 
 if TYPE_CHECKING:
     from tensorfold.handle import SlotHandle
@@ -36,10 +36,20 @@ class Generation:
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of a streamed reply: its text (perhaps ""), the ids since the last piece,
-    and at the end the reason and stats."""
+    """What a reply gained since the piece before: its text (perhaps ""), ids, and logprobs if asked for (one entry an
+    id); at the end the reason and stats."""
 
     text: str
     tokens: list[int]
     finish_reason: str | None = None
     stats: Stats | None = None
+    logprobs: list[TokenLogprobs] | None = None
+
+
+def piece(reply: Reply, before: Moment, now: Moment, logprobs: bool) -> Piece:
+    """What is there at `now` and was not at `before`."""
+    return Piece(
+        reply.text_between(before, now), reply.tokens[before.tokens : now.tokens], now.finish_reason,
+        reply.measure() if now.finish_reason else None,
+        reply.logprobs[before.logprobs : now.logprobs] if logprobs else None,
+    )  # fmt: skip

@@ -14,8 +14,9 @@ import numpy as np
 
 from tensorfold.engine.drafts import DraftBudget
 from tensorfold.engine.pick import Picked, pick
+from tensorfold.engine.reply import TokenLogprobs
 from tensorfold.engine.rows import RowParams
-from tensorfold.engine.slot import NumericError, Outcome, Slot, TokenLogprobs
+from tensorfold.engine.slot import NumericError, Outcome, Slot
 from tensorfold.engine.verify import Verdict, Window, judge
 from tensorfold.network.dspark import Drafter
 from tensorfold.network.engram import Gather

@@ -2,48 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-
-import numpy as np
+from dataclasses import dataclass
 
 from tensorfold.engine.params import SamplingParams
-from tensorfold.engine.stops import StopMatcher
+from tensorfold.engine.reply import Reply, Stats, TokenLogprobs
 from tensorfold.text.tokenizer import Tokenizer
 
 
 class NumericError(ArithmeticError):
     """A slot's logits are not finite; the message names the position and the first layer whose output is not."""
-
-
-@dataclass
-class Stats:
-    """Counters of one slot. Times are in seconds, rates in tokens a second, memory in bytes."""
-
-    prompt_tokens: int = 0
-    reused_tokens: int = 0
-    generated_tokens: int = 0
-    ttft_s: float | None = None
-    prompt_tps: float | None = None
-    generation_tps: float | None = None
-    rounds: int = 0
-    forwards: int = 0
-    drafted: list[int] = field(default_factory=list)
-    accepted: list[int] = field(default_factory=list)
-    peak_memory: int = 0
-    token_sha: str = ""
-
-
-@dataclass(frozen=True)
-class TokenLogprobs:
-    """Log-probability of a token and of the likeliest tokens, most likely first,
-    before filters and at temperature 1."""
-
-    token: int
-    logprob: float
-    top: tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True)
@@ -75,18 +43,30 @@ class Slot:
     def begin(self, reply_start: int, params: SamplingParams) -> None:
         """Starts a reply after the ids that are there."""
         self.reply_start, self.params = reply_start, params
-        self.finish_reason: str | None = None
-        self.detokenizer = self.tokenizer.detokenizer()
-        self.stops = StopMatcher(params.stop)
-        self.text, self.logprobs = "", list[TokenLogprobs]()
-        self.stats = Stats(prompt_tokens=reply_start, drafted=[0] * self.max_drafts, accepted=[0] * self.max_drafts)
+        stats = Stats(prompt_tokens=reply_start, drafted=[0] * self.max_drafts, accepted=[0] * self.max_drafts)
+        self.reply = Reply(self.tokenizer, params.stop, stats)
         self.drafts = []
-        self._started, self._first, self._last, self._drawn = time.perf_counter(), 0.0, 0.0, 0
 
     @property
     def tokens(self) -> list[int]:
         """Ids of the reply, with the eos or the token that completed a stop string."""
         return self.ids[self.reply_start :]
+
+    @property
+    def text(self) -> str:
+        return self.reply.text()
+
+    @property
+    def logprobs(self) -> list[TokenLogprobs]:
+        return self.reply.logprobs
+
+    @property
+    def stats(self) -> Stats:
+        return self.reply.stats
+
+    @property
+    def finish_reason(self) -> str | None:
+        return self.reply.finish_reason
 
     @property
     def done(self) -> bool:
@@ -121,19 +101,20 @@ class Slot:
     def _first_scored(self) -> int:
         return len(self.ids) - len(self.targets)
 
-    def resume(self, reply_start: int, finish_reason: str | None) -> None:
-        """Rebuilds the text of a reply whose ids are there already."""
+    def resume(self, reply_start: int, finish_reason: str | None, logprobs: Sequence[TokenLogprobs]) -> None:
+        """Rebuilds a reply whose ids are there already."""
         self.begin(reply_start, self.params)
         for token in self.tokens:
-            self.text += self.stops.feed(self.detokenizer.add(token))
+            self.reply.add(token, drawn=False)
+        self.reply.logprobs += logprobs
+        self.reply.publish()
         if finish_reason is not None:
             self.finish(finish_reason)
 
     def twin(self, params: SamplingParams) -> Slot:
         """A slot with the same ids and reply so far, to be given a place of its own."""
         twin = Slot(-1, self.ids, params, self.tokenizer, self.max_drafts)
-        twin.resume(self.reply_start, self.finish_reason)
-        twin.logprobs = list(self.logprobs)
+        twin.resume(self.reply_start, self.finish_reason, self.logprobs)
         twin.committed, twin.acceptance = self.committed, list(self.acceptance)
         twin.stats.reused_tokens = self.committed
         twin.drafts = list(self.drafts) if params == self.params else []
@@ -153,6 +134,7 @@ class Slot:
                 self.stats.accepted[j] += j < accepted
             rows += self._take(outcome) - 1
         self.committed += rows
+        self.reply.publish()
         if self.silent and not self.pending:
             self.finish("length")
         return rows
@@ -160,13 +142,10 @@ class Slot:
     def _take(self, outcome: Outcome) -> int:
         """Appends tokens until one ends the reply; returns how many were used."""
         for used, token in enumerate(outcome.tokens, 1):
-            self._last = time.perf_counter()
-            self._first = self._first or self._last
-            self._drawn += 1
             self.ids.append(token)
-            self.logprobs += outcome.logprobs[used - 1 : used]
-            self.text += self.stops.feed(self.detokenizer.add(token))
-            if self.stops.matched is not None or token == self.tokenizer.eos_id:
+            self.reply.logprobs += outcome.logprobs[used - 1 : used]
+            self.reply.add(token)
+            if self.reply.stops.matched is not None or token == self.tokenizer.eos_id:
                 self.finish("stop")
             elif self.remaining <= 0:
                 self.finish("length")
@@ -176,26 +155,6 @@ class Slot:
 
     def finish(self, reason: str) -> None:
         """Ends the reply: stop, length, cancelled or error."""
-        if self.done:
-            return
-        if self.stops.matched is None:
-            self.text += self.stops.feed(self.detokenizer.finish()) + self.stops.finish()
-        self.drafts = []
-        self.finish_reason = reason  # last: another thread may be waiting for it
-
-    def measure(self) -> Stats:
-        """The counters, with times and the token hash up to the last token."""
-        s = self.stats
-        s.generated_tokens = len(self.ids) - self.reply_start
-        s.token_sha = token_sha(self.tokens)
-        if self._drawn and s.ttft_s is None:
-            s.ttft_s = self._first - self._started
-            s.prompt_tps = max(0, s.prompt_tokens - s.reused_tokens) / max(s.ttft_s, 1e-9)
-        if self._drawn > 1:
-            s.generation_tps = (self._drawn - 1) / max(self._last - self._first, 1e-9)
-        return s
-
-
-def token_sha(ids: Sequence[int]) -> str:
-    """SHA-256 hex of the ids as little-endian uint32."""
-    return hashlib.sha256(np.asarray(ids, "<u4").tobytes()).hexdigest()
+        if not self.done:
+            self.drafts = []
+            self.reply.finish(reason, self.error)

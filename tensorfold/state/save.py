@@ -16,7 +16,8 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from tensorfold.engine.params import SamplingParams, parse
-from tensorfold.engine.slot import Slot, TokenLogprobs
+from tensorfold.engine.reply import TokenLogprobs
+from tensorfold.engine.slot import Slot
 from tensorfold.state.caches import PAGE_TOKENS, Caches
 from tensorfold.state.snapshot import Snapshot, page_count
 
@@ -139,13 +140,14 @@ def _slot(about: dict, arrays: dict[str, np.ndarray], engine: Engine, max_drafts
     _check_whole(about, arrays, engine.lanes.caches)
     params = _params(about["params"], engine.lanes.config.vocab_size)
     slot = Slot(-1, [int(i) for i in arrays["ids"]], params, engine.tokenizer, max_drafts)
-    slot.resume(about["reply_start"], about["finish_reason"])
-    if len(about["logprobs"]) != (0 if params.logprobs is None else len(slot.tokens)):
-        raise ValueError(f"{len(about['logprobs'])} log-probabilities for {len(slot.tokens)} tokens")
-    for token, (value, top) in zip(slot.tokens, about["logprobs"]):
+    tokens, logprobs = slot.ids[about["reply_start"] :], list[TokenLogprobs]()
+    if len(about["logprobs"]) != (0 if params.logprobs is None else len(tokens)):
+        raise ValueError(f"{len(about['logprobs'])} log-probabilities for {len(tokens)} tokens")
+    for token, (value, top) in zip(tokens, about["logprobs"]):
         if any(type(i) is not int or type(v) is not float for i, v in [*top, (token, value)]):
             raise ValueError(f"{[value, top]!r} are not log-probabilities by token")
-        slot.logprobs.append(TokenLogprobs(token, value, tuple((i, v) for i, v in top)))
+        logprobs.append(TokenLogprobs(token, value, tuple((i, v) for i, v in top)))
+    slot.resume(about["reply_start"], about["finish_reason"], logprobs)
     return slot
 
 
