@@ -71,7 +71,7 @@ def long_ids(model: Model, count: int) -> list[int]:
     ids: list[int] = []
     text = "\n".join(prompts(["prose"])["prose"])
     while len(ids) < count:
-        ids += model._parts.tokenizer.encode(text, add_bos=not ids)
+        ids += model.tokenizer.encode(text, add_bos=not ids)
     return ids[:count]
 
 

@@ -4,10 +4,11 @@ runs on the model's own thread."""
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import mlx.core as mx
 from tqdm import tqdm
@@ -31,6 +32,7 @@ from tensorfold.text.token_map import engram_token_map
 from tensorfold.text.tokenizer import Tokenizer
 from tensorfold.wired import WIRED
 
+T = TypeVar("T")
 PROMPT_CHUNK = 64
 
 
@@ -96,19 +98,32 @@ class Parts:
         return None if self.pool is None else self.pool.stats
 
     def close(self) -> None:
-        """Lets files and mapping go; the arrays go with their last reference."""
+        """Ends open slots, empties what holds arrays and graphs, whoever still refers to it, and lets the files go."""
         self.undo.close()
 
 
-def load(folder: Path, options: Options) -> Parts:
-    """Everything verified first, then weights layer by layer."""
+class LoadStopped(Exception):
+    """Nobody waits for the load any more."""
+
+
+def load(folder: Path, options: Options, stopped: Callable[[], bool] = lambda: False) -> Parts:
+    """Everything verified first, then weights layer by layer. Raises LoadStopped between two layers once `stopped()`;
+    then, as after any error, nothing of what was loaded stays."""
     with ExitStack() as undo:
         checkpoint = Checkpoint.open(folder, drafter=options.draft is not False)
         undo.callback(checkpoint.close)
-        return _load(checkpoint, options, undo)
+        return _load(checkpoint, options, stopped, undo)
 
 
-def _load(checkpoint: Checkpoint, options: Options, undo: ExitStack) -> Parts:
+def _load(checkpoint: Checkpoint, options: Options, stopped: Callable[[], bool], undo: ExitStack) -> Parts:
+    def go_on() -> None:
+        if stopped():
+            raise LoadStopped
+
+    def emptied(part: T) -> T:
+        undo.callback(vars(part).clear)
+        return part
+
     config = checkpoint.config
     if options.draft and not checkpoint.has_drafter:
         raise ValueError(f"draft=True, but {checkpoint.path} has no drafter (num_nextn_predict_layers is 0)")
@@ -122,11 +137,12 @@ def _load(checkpoint: Checkpoint, options: Options, undo: ExitStack) -> Parts:
     undo.callback(WIRED.release, WIRED.hold(planned.wired))
     tokenizer = Tokenizer.from_folder(checkpoint.path, config)
     token_map = engram_token_map(tokenizer, config) if config.engram_layer_ids else None
-    engram = EngramTables(checkpoint, config, token_map, in_memory=planned.engram == "ram")
+    engram = emptied(EngramTables(checkpoint, config, token_map, planned.engram == "ram", on_table=go_on))
     undo.callback(engram.close)
-    backend = make_backend(options.backend, config)
-    pool = ExpertPool(backend, checkpoint, planned.expert_slots) if planned.experts == "streamed" else None
-    if pool is not None:
+    backend = emptied(make_backend(options.backend, config))
+    pool = None
+    if planned.experts == "streamed":
+        pool = emptied(ExpertPool(backend, checkpoint, planned.expert_slots))
         undo.callback(pool.close)
     stages = config.num_nextn_predict_layers if checkpoint.has_drafter else 0
     with tqdm(
@@ -136,21 +152,25 @@ def _load(checkpoint: Checkpoint, options: Options, undo: ExitStack) -> Parts:
         def loaded() -> None:
             checkpoint.check()  # a shard that changes while it is read would give a mixture
             bar.update()
+            go_on()
 
-        network = Network(checkpoint, config, backend, loaded, pool)
-        drafter = Drafter(checkpoint, config, backend, network, loaded) if stages else None
+        network = emptied(Network(checkpoint, config, backend, loaded, pool))
+        drafter = emptied(Drafter(checkpoint, config, backend, network, loaded)) if stages else None
     checkpoint.check()
     mx.clear_cache()
     if isinstance(backend, KernelBackend):
         keep_rows_apart(backend, network, engram)
     if pool is not None:
         pool.forget_stats()
-    caches = Caches(config, options.max_slots, 1, stages)
-    lanes = Lanes(network, drafter, caches, engram.gather, PROMPT_CHUNK, options.fixed_drafts)
+    go_on()
+    caches = emptied(Caches(config, options.max_slots, 1, stages))
+    lanes = emptied(Lanes(network, drafter, caches, engram.gather, PROMPT_CHUNK, options.fixed_drafts))
+    emptied(lanes.forward)
     if MAPPED in checkpoint.taken().values():
         lanes.guard = checkpoint.check
     context = options.max_context or config.max_position_embeddings
-    engine = Engine(lanes, tokenizer, context, options.prefix_bytes, options.snapshot_tokens)
+    engine = emptied(Engine(lanes, tokenizer, context, options.prefix_bytes, options.snapshot_tokens))
+    undo.callback(engine.end)
     return Parts(checkpoint, config, tokenizer, engine, checkpoint.identity, engram, pool, undo.pop_all())
 
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
 import sys
-import threading
-import weakref
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
-
-import mlx.core as mx
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
 
 from tensorfold import keywords as kw
 from tensorfold import loading
@@ -21,8 +16,9 @@ from tensorfold.checkpoint.hub import resolve
 from tensorfold.config import ModelConfig
 from tensorfold.engine.engine import CapacityError, Engine
 from tensorfold.engine.slot import Slot
-from tensorfold.engine.worker import Worker
+from tensorfold.engine.worker import Gone
 from tensorfold.handle import SlotHandle
+from tensorfold.life import Life
 from tensorfold.memory import MemoryUse
 from tensorfold.network.streaming import Streaming
 from tensorfold.requests import Reader, Request, prompt_progress
@@ -34,7 +30,7 @@ from tensorfold.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_open_models: weakref.WeakSet[Model] = weakref.WeakSet()
+T = TypeVar("T")
 
 
 class Model:
@@ -44,14 +40,18 @@ class Model:
     take turns round by round, and `step` (as `generate` and `stream`) advances every open slot, whoever opened it.
     """
 
-    def __init__(self, worker: Worker, parts: loading.Parts):
+    def __init__(self, life: Life):
         """Internal: `Model.load` makes these."""
-        self._worker, self._parts = worker, parts
-        self._engine: Engine = parts.engine
-        self._reader = Reader(parts.tokenizer, parts.config, parts.engine.lanes.drafter is not None)
-        self._lock = threading.RLock()
-        self._closed = False
-        _open_models.add(self)
+        self._life = life
+        life.run(self._meet)
+
+    def _meet(self, parts: loading.Parts) -> None:
+        """Keeps what belongs to the host alone."""
+        engine = parts.engine
+        self._reader = Reader(parts.tokenizer, parts.config, engine.lanes.drafter is not None)
+        self._path, self._max_context = parts.checkpoint.path, engine.max_context
+        self._slots, self._dropped = engine.slots, engine.dropped
+        self._saves = parts.identity, engine.lanes.caches.stages  # what a saved state must be of
 
     # ---- life
 
@@ -93,30 +93,11 @@ class Model:
             draft, max_slots, max_context, backend, prefix_bytes, snapshot_tokens, draft_policy, engram, experts,
             expert_bytes, sys.stderr.isatty() if progress is None else progress,
         )  # fmt: skip
-        folder = resolve(path, drafter=options.draft is not False)
-        worker = Worker("tensorfold")
-        try:
-            return cls(worker, worker.run(lambda: loading.load(folder, options)))
-        except BaseException:
-            worker.stop()
-            raise
+        return cls(Life(resolve(path, drafter=options.draft is not False), options))
 
     def close(self) -> None:
         """Ends open slots and frees weights and caches; anything but `close` is an error afterwards."""
-        with self._lock:
-            if not self._closed:
-                self._let_go()
-        self._worker.join()
-
-    def _let_go(self) -> None:
-        """Hands everything that holds arrays to the worker's last job: MLX wants them freed where they were made."""
-        self._closed = True
-        held = [self.__dict__.pop("_engine"), self.__dict__.pop("_parts")]
-        self._worker.stop(lambda: _unload(held))
-
-    def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
-            self._let_go()
+        self._life.close()
 
     def __enter__(self) -> Model:
         return self
@@ -125,9 +106,7 @@ class Model:
         self.close()
 
     def __repr__(self) -> str:
-        if self._closed:
-            return "Model(closed)"
-        return f"Model({str(self._parts.checkpoint.path)!r}, {len(self._engine.slots)} slots open)"
+        return "Model(closed)" if self._life.closed else f"Model({str(self._path)!r}, {len(self._slots)} slots open)"
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -142,19 +121,17 @@ class Model:
     @property
     def max_context(self) -> int:
         """Positions that a slot may reach."""
-        with self._running() as engine:
-            return engine.max_context
+        self._life.worker.check()
+        return self._max_context
 
     def memory(self) -> MemoryUse:
         """What the model holds now: weights mapped, copied (and why) and on disk, caches, kept beginnings."""
-        with self._running():
-            return self._worker.run(self._parts.memory)
+        return self._life.run(loading.Parts.memory)
 
     @property
     def streaming(self) -> Streaming | None:
         """Hits, misses, bytes and seconds of streamed experts since the load; None where all experts are in memory."""
-        with self._running():
-            return self._worker.run(self._parts.streaming)
+        return self._life.run(loading.Parts.streaming)
 
     # ---- generate
 
@@ -200,14 +177,11 @@ class Model:
 
     def _admit(self, requests: list[Request], handles: list[SlotHandle]) -> None:
         """Opens as many of the requests in line as there are slots."""
-        with self._running() as engine:
-            while len(handles) < len(requests) and self._worker.run(lambda: engine.free):
-                r = requests[len(handles)]
-                handles.append(self._handle_of(partial(engine.open, r.ids, r.params, r.max_drafts, passing=True)))
+        line = requests[len(handles) :]
+        handles += self._open_slots(lambda engine: _admitted(engine, line)) if line else []
 
     def _stuck(self) -> bool:
-        with self._running() as engine:
-            return self._worker.run(lambda: engine.stuck)
+        return self._call(lambda engine: engine.stuck)
 
     def stream(self, prompt: kw.OnePrompt, **options: Unpack[kw.Keywords]) -> Iterator[Piece]:
         """Pieces of one reply as they come; the last one has finish_reason and stats.
@@ -270,129 +244,114 @@ class Model:
         return self._open(prompt, options)
 
     def step(self) -> bool:
-        """One round over all open slots; True while any of them is unfinished."""
-        with self._running() as engine:
-            return self._worker.run(engine.step)
+        """One round over all open slots; True while any of them is unfinished. Threads that call it at the same time
+        share a round."""
+        return self._life.round()
 
-    def remember(
-        self, prompt: kw.AnyPrompt, *, add_bos: bool = True, parse_special: bool | None = None
-    ) -> None:
+    def remember(self, prompt: kw.AnyPrompt, *, add_bos: bool = True, parse_special: bool | None = None) -> None:
         """Computes a prompt's beginning once and keeps it (within prefix_bytes) for prompts that share it."""
-        with self._running():
-            requests, _ = self._reader.requests(prompt, {"add_bos": add_bos, "parse_special": parse_special})
+        self._life.worker.check()
+        requests, _ = self._reader.requests(prompt, {"add_bos": add_bos, "parse_special": parse_special})
         for r in requests:
-            with self._running() as engine:
-                self._worker.run(partial(engine.remember, r.ids))
+            with self._open_slot(partial(Engine.prefill, ids=r.ids)) as handle:
+                while not handle.done:
+                    self.step()
+                if handle.error is not None:
+                    raise handle.error
 
     def restore(self, path: str | Path, *, draft: bool | None = None, max_drafts: int | None = None) -> SlotHandle:
         """A slot continued from a file that `SlotHandle.save` wrote; draft and max_drafts as in `open`.
 
         Raises SaveError (a ValueError) for another checkpoint or a damaged file, CapacityError if it does not fit.
         """
-        with self._running() as engine:
-            drafts = self._reader.drafts(draft, max_drafts)
-            return self._handle_of(lambda: save.restore(Path(path), engine, self._parts.identity, drafts))
+        self._life.worker.check()
+        drafts = self._reader.drafts(draft, max_drafts)
+        saved = save.read(Path(path), *self._saves)
+        return self._open_slot(lambda engine: save.restore(Path(path), saved, engine, drafts))
 
     # ---- what handles call
 
     def _cancel(self, slot: Slot) -> None:
-        with self._running() as engine:
-            self._worker.run(lambda: engine.cancel(slot))
+        self._call(lambda engine: engine.cancel(slot))
 
     def _close_slot(self, slot: Slot) -> None:
-        if self._worker.here:
-            return self._drop(slot)  # a stream that the collector ends there must not wait for the lock
-        with self._lock:
-            if not self._closed:
-                self._worker.run(lambda: self._engine.close(slot))
+        if self._life.worker.here:
+            self._drop(slot)  # a stream that the collector ends there, perhaps in the middle of a round
+        else:
+            with suppress(Gone):
+                self._call(lambda engine: engine.close(slot))
 
-    def _drop(self, *slots: Slot) -> None:
-        for slot in slots if not self._closed else ():
-            self._engine.drop(slot)
+    def _drop(self, slot: Slot) -> None:
+        self._dropped.append(slot)
 
     def _fork(self, slot: Slot, seed: int | None) -> SlotHandle:
-        with self._running() as engine:
-            params = slot.params if seed is None else self._reader.seeded(slot.params, seed)
-            return self._handle_of(lambda: engine.fork(slot, params))
+        self._life.worker.check()
+        params = slot.params if seed is None else self._reader.seeded(slot.params, seed)
+        return self._open_slot(lambda engine: engine.fork(slot, params))
 
     def _extend(self, slot: Slot, prompt: Any, options: Mapping[str, Any]) -> None:
         r = self._one(prompt, {"add_bos": False, **options})
-        with self._running() as engine:
-            self._worker.run(lambda: engine.extend(slot, r.ids, r.params, r.max_drafts))
+        self._call(lambda engine: engine.extend(slot, r.ids, r.params, r.max_drafts))
 
     def _save(self, slot: Slot, path: Path) -> None:
-        with self._running() as engine:
-            self._worker.run(lambda: save.save(path, engine, slot, self._parts.identity))
+        save.write(path, self._call(lambda engine: save.take(engine, slot, self._saves[0])))
 
     # ---- inside
 
-    def _running(self) -> _Held:
-        return _Held(self)
+    @property
+    def _engine(self) -> Engine:
+        """For tests and receipts, which look inside: no method here keeps it."""
+        return self._life.parts.engine
+
+    def _call(self, job: Callable[[Engine], T]) -> T:
+        """What a job of the model's own thread gives. The engine never leaves it, so no traceback can hold it."""
+        return self._life.run(lambda parts: job(parts.engine))
 
     def _open(self, prompt: Any, options: Mapping[str, Any], passing: bool = False) -> SlotHandle:
         r = self._one(prompt, options)
-        with self._running() as engine:
-            return self._handle_of(lambda: engine.open(r.ids, r.params, r.max_drafts, passing=passing))
+        return self._open_slot(lambda engine: engine.open(r.ids, r.params, r.max_drafts, passing=passing))
 
     def _open_slot(self, make: Callable[[Engine], Slot]) -> SlotHandle:
-        with self._running() as engine:
-            return self._handle_of(lambda: make(engine))
+        (handle,) = self._open_slots(lambda engine: (make(engine),))
+        return handle
 
-    def _handle_of(self, make: Callable[[], Slot]) -> SlotHandle:
+    def _open_slots(self, make: Callable[[Engine], Iterable[Slot]]) -> list[SlotHandle]:
         made: list[Slot] = []
+
+        def collect(engine: Engine) -> None:
+            for slot in make(engine):
+                made.append(slot)
+
         try:
-            self._worker.run(lambda: made.append(make()))
+            self._call(collect)
+            return [SlotHandle(self, slot) for slot in made]
         except BaseException:
-            self._worker.post(lambda: self._drop(*made))  # interrupted: nobody holds what was opened
+            self._life.worker.post(lambda: self._dropped.extend(made))  # interrupted: nobody holds what was opened
             raise
-        return SlotHandle(self, made[0])
 
     def _read(self, prompt: Any, options: Mapping[str, Any], n: Any = None) -> tuple[list[Request], bool]:
         """Checked requests, none of them too long for the context."""
-        with self._running() as engine:
-            requests, many = self._reader.requests(prompt, options, n)
+        self._life.worker.check()
+        requests, many = self._reader.requests(prompt, options, n)
+
+        def check(engine: Engine) -> None:
             for r in requests:
                 engine.check(r.ids, r.params)
-            return requests, many
+
+        self._call(check)
+        return requests, many
 
     def _one(self, prompt: Any, options: Mapping[str, Any]) -> Request:
-        with self._running():
-            requests, many = self._reader.requests(prompt, options)
+        self._life.worker.check()
+        requests, many = self._reader.requests(prompt, options)
         if many:
             raise ValueError("one prompt is wanted here, not a list of prompts: open each, or use generate")
         return requests[0]
 
 
-class _Held:
-    """The model's lock, held while its engine is used; a closed model is refused."""
-
-    def __init__(self, model: Model):
-        self._model = model
-
-    def __enter__(self) -> Engine:
-        self._model._lock.acquire()
-        if self._model._closed:
-            self._model._lock.release()
-            raise RuntimeError("this model is closed: load it again")
-        return self._model._engine
-
-    def __exit__(self, *exc: object) -> None:
-        self._model._lock.release()
-
-
-def _unload(held: list[Any]) -> None:
-    engine, parts = held
-    for slot in list(engine.slots):
-        engine.close(slot)
-    parts.close()
-    held.clear()
-    del engine, parts
-    gc.collect()
-    mx.clear_cache()
-
-
-@atexit.register
-def _close_all() -> None:
-    """Compiled graphs left on a thread that outlives the interpreter would abort the process."""
-    for model in list(_open_models):
-        model.close()
+def _admitted(engine: Engine, requests: Iterable[Request]) -> Iterator[Slot]:
+    """A slot for each of the requests in line, while there are any."""
+    for r in requests:
+        if not engine.free:
+            return
+        yield engine.open(r.ids, r.params, r.max_drafts, passing=True)

@@ -62,7 +62,7 @@ def many(model: Model, prompt: Any, **options: Any) -> list[Generation]:
 @pytest.fixture(scope="module")
 def ids(model: Model) -> list[int]:
     """TEXT with bos."""
-    return [BOS, *model._parts.tokenizer.encode(TEXT, add_bos=False)]
+    return [BOS, *model.tokenizer.encode(TEXT, add_bos=False)]
 
 
 # ---- prompts
@@ -129,7 +129,7 @@ def test_bad_prompts_are_refused_before_a_round(
     for call in (model.generate, model.stream, model.open):
         with pytest.raises(error, match=message):
             call(prompt, max_tokens=4)
-    assert rounds == [] and model._parts.engine.slots == []
+    assert rounds == [] and model._engine.slots == []
 
 
 def test_an_empty_text_is_a_prompt_of_bos_alone(model: Model) -> None:
@@ -186,7 +186,7 @@ def test_bad_keywords_are_refused_before_a_round(
     for call in (model.generate, model.stream, model.open):
         with pytest.raises(error, match=message):
             call(TEXT, **options)
-    assert rounds == [] and model._parts.engine.slots == []
+    assert rounds == [] and model._engine.slots == []
 
 
 @pytest.mark.parametrize("n,error", BAD_COUNTS)
@@ -250,16 +250,16 @@ def test_stream_pieces_concatenate_to_the_reply(model: Model) -> None:
 def test_an_abandoned_stream_frees_its_slot(model: Model) -> None:
     stream = model.stream(TEXT, max_tokens=50)
     next(stream)
-    assert len(model._parts.engine.slots) == 1
+    assert len(model._engine.slots) == 1
     stream.close()  # type: ignore[attr-defined]
-    assert model._parts.engine.slots == []
+    assert model._engine.slots == []
 
 
 def test_split_characters_are_never_shown_broken(model: Model) -> None:
     """Case 49: a reply forced to be letters of several bytes streams without a replacement character."""
     text = "\u010f \U0001f9d1\u200d\U0001f680 \u793e\u533a \u05e2\u05d1\u05e8\u05d9\u05ea"
-    wanted = model._parts.tokenizer.encode(text, add_bos=False)
-    detokenizer = model._parts.tokenizer.detokenizer()
+    wanted = model.tokenizer.encode(text, add_bos=False)
+    detokenizer = model.tokenizer.detokenizer()
     pieces = [detokenizer.add(token) for token in wanted]
     assert len(wanted) > len(text) / 2 and all("\ufffd" not in p for p in pieces)
     assert "".join(pieces) + detokenizer.finish() == text
@@ -279,7 +279,7 @@ def test_a_failing_callback_leaves_the_model_usable(model: Model) -> None:
 
     with pytest.raises(KeyError, match="mine"):
         model.generate(TEXT, max_tokens=4, prompt_progress_callback=fail)
-    assert model._parts.engine.slots == [] and len(one(model, TEXT).tokens) == 5
+    assert model._engine.slots == [] and len(one(model, TEXT).tokens) == 5
 
 
 # ---- seeds

@@ -23,7 +23,7 @@ class CapacityError(ValueError):
 
 
 class Engine:
-    """Opens, steps, forks and frees slots. Every method but `drop` runs on the worker's thread."""
+    """Opens, steps, forks and frees slots. Every method runs on the worker's thread; `dropped` is anybody's."""
 
     def __init__(self, lanes: Lanes, tokenizer: Tokenizer, max_context: int, prefix_bytes: int, snapshot_tokens: int):
         self.lanes, self.tokenizer, self.max_context = lanes, tokenizer, max_context
@@ -33,7 +33,7 @@ class Engine:
         self.prefixes = PrefixStore(prefix_bytes, page_bytes, lambda s: lanes.pages.drop(s.pages))
         self.slots: list[Slot] = []
         self._places = deque(range(caches.slots))
-        self._dropped: deque[Slot] = deque()
+        self.dropped: deque[Slot] = deque()  # freed at the next call; takes more from any thread and any finaliser
 
     # ---- slots
 
@@ -73,6 +73,12 @@ class Engine:
         slot.silent, slot.passing, slot.keep_at = silent, passing, tuple(keep_at)
         self._reuse(slot)
         return slot
+
+    def prefill(self, ids: Sequence[int]) -> Slot:
+        """A silent slot whose rounds fill the caches with a beginning, which is then kept for later prompts."""
+        if len(ids) > self.max_context:
+            raise CapacityError(f"{len(ids)} tokens do not fit the context of {self.max_context}")
+        return self.open(ids, SamplingParams(), 0, silent=True, passing=True)
 
     def score(self, ids: Sequence[int], targets: Sequence[int]) -> Slot:
         """A silent slot whose rounds collect the log-probabilities of `targets` after `ids`."""
@@ -133,9 +139,10 @@ class Engine:
             slot.pages = []
             self._places.append(slot.place)
 
-    def drop(self, slot: Slot) -> None:
-        """Frees a slot at the next call; safe from any thread and from a finaliser."""
-        self._dropped.append(slot)
+    def end(self) -> None:
+        """Frees every slot."""
+        for slot in list(self.slots):
+            self.close(slot)
 
     def snapshot(self, slot: Slot) -> Snapshot:
         """The slot's state as it is in the caches; its holder drops the pages."""
@@ -160,18 +167,6 @@ class Engine:
         self._retire()
         return any(not s.done for s in self.slots)
 
-    def remember(self, ids: Sequence[int]) -> None:
-        """Fills the caches with a beginning and keeps its state for later prompts."""
-        if len(ids) > self.max_context:
-            raise CapacityError(f"{len(ids)} tokens do not fit the context of {self.max_context}")
-        slot = self.open(ids, SamplingParams(), 0, silent=True)
-        try:
-            while not slot.done:
-                self.step()
-            self._keep(slot)
-        finally:
-            self.close(slot)
-
     # ---- inside
 
     def _new_slot(self, ids: Sequence[int], params: SamplingParams, max_drafts: int) -> Slot:
@@ -194,8 +189,8 @@ class Engine:
             self.close(slot)
 
     def _collect(self) -> None:
-        while self._dropped:
-            self.close(self._dropped.popleft())
+        while self.dropped:
+            self.close(self.dropped.popleft())
 
     def _put(self, place: int, state: Snapshot) -> list[int]:
         lanes = self.lanes

@@ -35,6 +35,7 @@ class EngramTables:
     """The tables, and the rows that a round asks for; on disk they stay in their files, beside a cache of hot rows.
 
     in_memory: copies the tables whole, which later reads need no file for. cache_bytes: budget of the hot rows.
+    on_table: called after each table that was copied.
     """
 
     def __init__(
@@ -44,11 +45,15 @@ class EngramTables:
         token_map: np.ndarray | None,
         in_memory: bool = False,
         cache_bytes: int = CACHE_BYTES,
+        on_table: Callable[[], None] = lambda: None,
     ):
         names = [f"layers.{layer}.engram.embed" for layer in config.engram_layer_ids]
         self._hash = EngramHash(config, token_map) if names and token_map is not None else None
         self._files = [(source.table(n + ".weight"), source.table(n + ".scale")) for n in names]
-        self._whole = [(codes.load(), scales.load()) for codes, scales in self._files] if in_memory else []
+        self._whole: list[Rows] = []
+        for codes, scales in self._files if in_memory else ():
+            self._whole.append((codes.load(), scales.load()))
+            on_table()
         widths = [codes.shape[1] + scales.shape[1] for codes, scales in self._files]
         self._hot = [HotRows(cache_bytes // len(names), width) for width in widths]
         self._pool = RowPool()

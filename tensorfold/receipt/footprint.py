@@ -47,7 +47,7 @@ def constant_memory(model: Model, pool_bytes: int, rounds: int) -> list[Finding]
     """Decode rounds over cache pools of about `pool_bytes` in all: none takes memory of a pool's size, and later ones
     take what `rounds` early ones took. `model` has no open slot and keeps no prompts."""
     caches: Caches = model._engine.lanes.caches
-    model._worker.run(lambda: _grow(caches, pool_bytes))
+    model._life.worker.run(lambda: _grow(caches, pool_bytes))
     endless = {model.config.eos_token_id: float("-inf")}
     with model.open(range(3, 3 + PROMPT), draft=False, max_tokens=5 * rounds + 2, logit_bias=endless) as handle:
         while len(handle.tokens) < rounds:
@@ -78,7 +78,7 @@ def _most_taken(model: Model, rounds: int) -> int:
         mx.reset_peak_memory()
         return mx.get_active_memory()
 
-    before = model._worker.run(begin)
+    before = model._life.worker.run(begin)
     for _ in range(rounds):
         model.step()
-    return model._worker.run(mx.get_peak_memory) - before
+    return model._life.worker.run(mx.get_peak_memory) - before

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import tempfile
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,14 +53,21 @@ def readable(caches: Caches, slot: Slot) -> dict[str, np.ndarray]:
     return out
 
 
-def save(path: Path, engine: Engine, slot: Slot, identity: str) -> None:
-    """Writes the slot to `path`, whole or not at all. Raises OSError when the disk refuses, ValueError if it failed.
+@dataclass(frozen=True)
+class Saved:
+    """What a file holds: how the slot stands, with a checksum of all, and its rows."""
+
+    about: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+
+
+def take(engine: Engine, slot: Slot, identity: str) -> Saved:
+    """The slot as `write` writes it. Raises ValueError if it failed. It touches no file.
 
     What decides no later token is left out, so that equal states give equal files: drafts, times, a greedy slot's seed.
     """
     if slot.error is not None:
         raise ValueError(f"a failed slot cannot be saved: {slot.error}")
-    arrays = readable(engine.lanes.caches, slot)
     params = slot.params if slot.params.temperature else replace(slot.params, seed=0)
     about = {
         "format": FORMAT,
@@ -73,8 +80,14 @@ def save(path: Path, engine: Engine, slot: Slot, identity: str) -> None:
         "params": asdict(params),
         "logprobs": [(t.logprob, t.top) for t in slot.logprobs],
     }
-    about["sha256"] = _digest(about, arrays)
-    data = safetensors.numpy.save(arrays, {_KEY: json.dumps(about, sort_keys=True)})
+    return Saved(about, readable(engine.lanes.caches, slot))
+
+
+def write(path: Path, saved: Saved) -> None:
+    """Writes to `path`, whole or not at all. Raises OSError when the disk refuses. It needs no engine, so a slow disk
+    holds up nobody else."""
+    about = {**saved.about, "sha256": _digest(saved.about, saved.arrays)}
+    data = safetensors.numpy.save(saved.arrays, {_KEY: json.dumps(about, sort_keys=True)})
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -87,14 +100,14 @@ def save(path: Path, engine: Engine, slot: Slot, identity: str) -> None:
         raise
 
 
-def restore(path: Path, engine: Engine, identity: str, max_drafts: int) -> Slot:
-    """A slot continued from `path`. Raises SaveError, CapacityError, or OSError when the file cannot be read."""
+def read(path: Path, identity: str, stages: int) -> Saved:
+    """What `write` wrote for the checkpoint `identity`, loaded with so many drafter stages, its checksum verified.
+    It needs no engine. Raises SaveError, or OSError when the file cannot be read."""
     about, arrays = _read(path)
-    lanes = engine.lanes
     if about.get("format") != FORMAT:
         raise SaveError(f"{path}: format {about.get('format')!r}, this version reads {FORMAT}")
-    if about.get("stages") != lanes.caches.stages:
-        how = "without its drafter: load with draft=False" if lanes.caches.stages else "with its drafter: load with it"
+    if about.get("stages") != stages:
+        how = "without its drafter: load with draft=False" if stages else "with its drafter: load with it"
         raise SaveError(f"{path} was saved by a model loaded {how}, or begin again from the prompt")
     if about.get("checkpoint") != identity:
         raise SaveError(
@@ -103,11 +116,18 @@ def restore(path: Path, engine: Engine, identity: str, max_drafts: int) -> Slot:
         )
     if about.pop("sha256", None) != _digest(about, arrays):
         raise SaveError(f"{path}: its contents do not match their checksum: the file was altered")
+    return Saved(about, arrays)
+
+
+def restore(path: Path, saved: Saved, engine: Engine, max_drafts: int) -> Slot:
+    """A slot continued from what `read` gave for `path`. Raises SaveError or CapacityError. It touches no file."""
+    about, arrays = saved.about, saved.arrays
     try:
         slot = _slot(about, arrays, engine, max_drafts)
     except (KeyError, TypeError, IndexError, ValueError, OverflowError, AttributeError) as error:
         raise SaveError(f"{path}: not a whole saved state ({error!r})") from None
     engine.check(slot.ids[: slot.reply_start], slot.params)
+    lanes = engine.lanes
     state = _state(lanes.caches, arrays, slot.ids[: about["committed"]], engine)
     try:
         engine.adopt(slot, state)

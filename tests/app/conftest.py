@@ -31,5 +31,5 @@ def every_slot_is_free_again(request: pytest.FixtureRequest) -> Iterator[None]:
         model = request.getfixturevalue(name)
         before = repr(model)  # a failed assertion must not hold the engine: its arrays belong to the model's thread
         for slot in list(model._engine.slots):
-            model._worker.run(partial(model._engine.close, slot))
+            model._life.worker.run(partial(model._engine.close, slot))
         assert before.endswith(" 0 slots open)"), f"{name} was left as {before}"

@@ -57,13 +57,13 @@ def test_ctrl_c_in_generate_leaves_the_model_usable(model: Model, delay: float) 
 
 
 def test_an_interrupted_open_leaves_no_slot_behind(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = model._worker.run
+    run = model._life.worker.run
 
     def interrupted(job: Any) -> Any:
         run(job)
         raise KeyboardInterrupt  # as when it comes while the caller waits
 
-    monkeypatch.setattr(model._worker, "run", interrupted)
+    monkeypatch.setattr(model._life.worker, "run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         model.open(PROMPT)
     monkeypatch.undo()

@@ -48,4 +48,4 @@ def nothing_left_open(request: pytest.FixtureRequest) -> Iterator[None]:
     for name in {"calm", "trained"} & set(request.fixturenames):
         model = request.getfixturevalue(name)
         for slot in list(model._engine.slots):
-            model._worker.run(lambda m=model, s=slot: m._engine.close(s))
+            model._life.worker.run(lambda m=model, s=slot: m._engine.close(s))

@@ -81,7 +81,7 @@ def run(model: Model, *handles: SlotHandle) -> None:
 def state(handle: SlotHandle) -> dict[str, np.ndarray]:
     """Every cache row of the slot that a later token can read."""
     model = handle._model
-    return model._worker.run(lambda: readable(model._engine.lanes.caches, handle._slot))
+    return model._life.worker.run(lambda: readable(model._engine.lanes.caches, handle._slot))
 
 
 def differences(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
+from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
@@ -26,6 +27,7 @@ from tensorfold.network.compressor import NewRows
 from tensorfold.network.dspark import Proposals
 from tensorfold.network.engram import Gather
 from tensorfold.network.forward import Forward
+from tensorfold.state import save
 from tensorfold.state.caches import PAGE_TOKENS, Caches
 from tensorfold.state.save import readable
 
@@ -200,6 +202,16 @@ def params(max_tokens: int = 40, **more) -> SamplingParams:
 def finish(engine: Engine) -> None:
     while engine.step():
         pass
+
+
+def save_slot(path: Path, engine: Engine, slot: Slot) -> None:
+    """As `SlotHandle.save`."""
+    save.write(path, save.take(engine, slot, "mock"))
+
+
+def restore_slot(path: Path, engine: Engine, max_drafts: int) -> Slot:
+    """As `Model.restore`."""
+    return save.restore(path, save.read(path, "mock", STAGES), engine, max_drafts)
 
 
 def expected_state(ids: Sequence[int], committed: int) -> dict[str, np.ndarray]:

@@ -10,9 +10,8 @@ import pytest
 
 from tensorfold.engine.engine import CapacityError, Engine
 from tensorfold.engine.slot import Slot
-from tensorfold.state import save
 from tensorfold.state.caches import SPARE_PAGE
-from tests.engine.mock import MockDrafter, check_state, greedy, make, params
+from tests.engine.mock import MockDrafter, check_state, greedy, make, params, restore_slot, save_slot
 
 BASE = [5 + (i * i + i // 7) % 90 for i in range(330)]
 
@@ -61,7 +60,7 @@ class Life:
 
     def close(self):
         if slot := self.pick(lambda s: True):
-            self.rng.choice((self.engine.close, self.engine.drop))(slot)
+            self.rng.choice((self.engine.close, self.engine.dropped.append))(slot)
 
     def fork(self):
         if slot := self.pick(lambda s: True):
@@ -74,13 +73,15 @@ class Life:
 
     def move(self):
         if slot := self.pick(lambda s: True):
-            save.save(self.folder / "slot", self.engine, slot, "mock")
+            save_slot(self.folder / "slot", self.engine, slot)
             if self.rng.random() < 0.5:
                 self.engine.close(slot)
-            save.restore(self.folder / "slot", self.engine, "mock", self.rng.randrange(6))
+            restore_slot(self.folder / "slot", self.engine, self.rng.randrange(6))
 
     def remember(self):
-        self.engine.remember(BASE[: self.rng.choice((30, 64, 128, 200))])
+        slot = self.engine.prefill(BASE[: self.rng.choice((30, 64, 128, 200))])
+        while not slot.done:
+            self.engine.step()
 
     def check(self):
         for slot in self.engine.slots:

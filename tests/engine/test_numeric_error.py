@@ -20,7 +20,7 @@ def spoil(model, handle, layer: int = 2) -> None:
         row = slot.place * width + (slot.committed - 1) % width
         caches.window[layer][row, dim:] = mx.array(NAN_SCALE, mx.uint8)
 
-    model._worker.run(write)
+    model._life.worker.run(write)
 
 
 @pytest.mark.parametrize("width", [0, 5])

@@ -22,7 +22,8 @@ def test_a_prompt_resumes_at_every_split_of_sixty():
     say."""
     for split in range(1, 60):
         engine = make(slots=2, prefix_bytes=2**24)
-        engine.remember(PROMPT[:split])
+        engine.prefill(PROMPT[:split])
+        finish(engine)
         slot = engine.open(PROMPT, params(9), split % 6)
         assert slot.stats.reused_tokens == split
         finish(engine)
@@ -79,7 +80,7 @@ def test_a_kept_sampled_reply_is_not_replayed(keeping, alone):
 
 def test_the_budget_is_kept_and_the_least_recently_used_goes_first(keeping):
     store = keeping._engine.prefixes
-    keeping._worker.run(store.clear)
+    keeping._life.worker.run(store.clear)
     budget = store.budget
     try:
         beginnings = [ids(20, 94 + i) for i in range(4)]

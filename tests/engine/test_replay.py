@@ -12,8 +12,7 @@ import pytest
 from tensorfold.engine.engine import Engine
 from tensorfold.network.replay import Prepared, Replay
 from tensorfold.state.caches import PAGE_TOKENS
-from tensorfold.state.save import restore, save
-from tests.engine.mock import check_state, finish, greedy, make, params
+from tests.engine.mock import check_state, finish, greedy, make, params, restore_slot, save_slot
 
 PROMPTS = [[7 + (i * k) % 40 for i in range(n)] for k, n in ((1, 30), (3, 5), (7, 150), (9, 64))]
 
@@ -110,10 +109,10 @@ def test_whoever_writes_to_the_caches_lets_go_of_what_was_built_ahead(tmp_path: 
     stopped = engine.open(PROMPTS[0], params(90, stop=(stop,)), 5)
     while len(stopped.tokens) < 7:
         engine.step()
-    save(tmp_path / "slot", engine, slot, "mock")
+    save_slot(tmp_path / "slot", engine, slot)
     changes = {
         "fork": lambda: engine.fork(slot, params(90)),
-        "restore": lambda: restore(tmp_path / "slot", engine, "mock", 5),
+        "restore": lambda: restore_slot(tmp_path / "slot", engine, 5),
         "pages": lambda: caches.grow(caches.pages + 1) or engine.lanes.pages.add(1),
     }
     for change in changes.values():
@@ -168,7 +167,7 @@ def test_no_round_no_fork_and_no_restore_copies_a_pool(tmp_path: Path, whole: bo
     engine.lanes.pages.add(2000 - engine.lanes.pages.count)
     done = engine.open(PROMPTS[2][: PAGE_TOKENS - (8 if whole else 20)], params(9), 0)
     finish(engine)
-    save(tmp_path / "slot", engine, done, "mock")
+    save_slot(tmp_path / "slot", engine, done)
     slot = engine.open(PROMPTS[0], params(200), 5)
     for _ in range(6):
         engine.step()
@@ -179,7 +178,7 @@ def test_no_round_no_fork_and_no_restore_copies_a_pool(tmp_path: Path, whole: bo
             engine.step()
 
     took = {"rounds": most_taken(rounds)}
-    took["restore"] = most_taken(lambda: restore(tmp_path / "slot", engine, "mock", 0))
+    took["restore"] = most_taken(lambda: restore_slot(tmp_path / "slot", engine, 0))
     rounds()
     took["fork"] = most_taken(lambda: engine.fork(slot, params(200)))
     assert max(took.values()) < pool // 2, (took, pool)

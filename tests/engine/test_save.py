@@ -9,7 +9,7 @@ import pytest
 
 from tensorfold import CapacityError, Model, SaveError
 from tests.engine.kit import CALM, ROOT, ids, run, sampling
-from tests.engine.mock import MockDrafter, check_state, finish, greedy, make, params
+from tests.engine.mock import MockDrafter, check_state, finish, greedy, make, params, restore_slot, save_slot
 
 PROMPT = ids(20, 120)
 
@@ -101,18 +101,16 @@ def test_a_model_of_other_make_refuses_it_by_name(saved):
 
 
 def test_a_full_house_refuses_it_and_loses_nothing(tmp_path):
-    from tensorfold.state import save
-
     engine = make(slots=1)
     slot = engine.open(PROMPT, params(5), 0)
     finish(engine)
-    save.save(tmp_path / "slot", engine, slot, "mock")
+    save_slot(tmp_path / "slot", engine, slot)
     free = engine.lanes.pages.free
     with pytest.raises(CapacityError):
-        save.restore(tmp_path / "slot", engine, "mock", 0)
+        restore_slot(tmp_path / "slot", engine, 0)
     assert engine.lanes.pages.free + 1 >= free and engine.slots == [slot]
     engine.close(slot)
-    again = save.restore(tmp_path / "slot", engine, "mock", 5)
+    again = restore_slot(tmp_path / "slot", engine, 5)
     check_state(engine, again)
     assert again.tokens == greedy(PROMPT, 5)
 
@@ -123,7 +121,7 @@ def test_a_restore_that_breaks_off_gives_its_pages_back(tmp_path, monkeypatch):
     engine = make(slots=2)
     slot = engine.open(PROMPT, params(5), 0)
     finish(engine)
-    save.save(tmp_path / "slot", engine, slot, "mock")
+    save_slot(tmp_path / "slot", engine, slot)
     held = engine.lanes.pages.count - engine.lanes.pages.free
 
     def refuse(*_):
@@ -131,20 +129,19 @@ def test_a_restore_that_breaks_off_gives_its_pages_back(tmp_path, monkeypatch):
 
     monkeypatch.setattr("tensorfold.state.save._fill", lambda *a, fill=save._fill: (fill(*a), refuse()))
     with pytest.raises(MemoryError):
-        save.restore(tmp_path / "slot", engine, "mock", 0)
+        restore_slot(tmp_path / "slot", engine, 0)
     assert engine.lanes.pages.count - engine.lanes.pages.free == held and engine.slots == [slot]
 
 
 DIES = """
 import os, sys
 from pathlib import Path
-from tensorfold.state import save
-from tests.engine.mock import make, params, finish
+from tests.engine.mock import make, params, finish, save_slot
 engine = make(slots=1)
 slot = engine.open([5, 6, 7], params(3), 0)
 finish(engine)
 os.replace = lambda *a: os._exit(9)
-save.save(Path(sys.argv[1]), engine, slot, "mock")
+save_slot(Path(sys.argv[1]), engine, slot)
 """
 
 
@@ -172,8 +169,7 @@ def test_a_save_that_is_killed_or_fails_leaves_the_old_file(calm, saved, tmp_pat
 WRITES = """
 import os, resource, signal, sys
 from pathlib import Path
-from tensorfold.state import save
-from tests.engine.mock import make, params, finish
+from tests.engine.mock import make, params, finish, save_slot
 engine = make(slots=1)
 slot = engine.open([5, 6, 7], params(3), 0)
 finish(engine)
@@ -195,7 +191,7 @@ def half(fd, mode):
 if how == "killed":
     os.fdopen = half
 try:
-    save.save(path, engine, slot, "mock")
+    save_slot(path, engine, slot)
 except OSError as error:
     print(error.strerror)
     sys.exit(3)
@@ -221,14 +217,12 @@ def test_a_save_that_the_disk_or_the_system_stops_in_the_middle_leaves_the_old_f
 
 @pytest.mark.parametrize("committed", [0, 1, 15, 16, 17, 127, 128, 129])
 def test_every_length_comes_back(committed, tmp_path):
-    from tensorfold.state import save
-
     engine = make(slots=2, drafter=MockDrafter(3), chunk=1)
     slot = engine.open([7 + i % 50 for i in range(130)], params(6), 3)
     for _ in range(committed):
         engine.step()
-    save.save(tmp_path / "slot", engine, slot, "mock")
-    again = save.restore(tmp_path / "slot", engine, "mock", 2)
+    save_slot(tmp_path / "slot", engine, slot)
+    again = restore_slot(tmp_path / "slot", engine, 2)
     assert again.committed == committed
     check_state(engine, again)
     finish(engine)

@@ -213,9 +213,9 @@ def test_a_model_never_copies_its_pool(calm: Model, monkeypatch: pytest.MonkeyPa
         with streamed(CALM, 5, CALM_ONE) as model:
 
             def places(model: Model = model) -> list[int]:
-                weight = model._parts.pool.weight
+                weight = model._life.parts.pool.weight
                 arrays = [*weight.w13, *weight.w2]
-                return model._worker.run(lambda: [np.asarray(a).__array_interface__["data"][0] for a in arrays])
+                return model._life.worker.run(lambda: [np.asarray(a).__array_interface__["data"][0] for a in arrays])
 
             before = places()
             outcome(model, PROMPTS, 4)
@@ -309,7 +309,7 @@ def test_a_shard_that_changes_is_an_error_and_the_model_goes_on(folder: Path, ho
             file.write(whole)
         os.utime(path, ns=(info.st_atime_ns, info.st_mtime_ns))
         for left in list(model._engine.slots):
-            model._worker.run(lambda left=left: model._engine.close(left))
+            model._life.worker.run(lambda left=left: model._engine.close(left))
         same(outcome(model, PROMPTS, 5), want)
 
 

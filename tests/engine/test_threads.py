@@ -64,11 +64,7 @@ def test_a_stream_collected_on_the_models_own_thread_does_not_wait_for_itself(ca
     held = [pieces]
     del pieces
 
-    def call() -> None:
-        with calm._lock:  # as any call that waits for the worker does
-            calm._worker.run(held.clear)
-
-    caller = threading.Thread(target=call, daemon=True)
+    caller = threading.Thread(target=calm._life.worker.run, args=(held.clear,), daemon=True)
     caller.start()
     caller.join(30)
     assert not caller.is_alive()
@@ -95,7 +91,7 @@ def test_a_closed_or_dropped_model_gives_its_memory_back():
             model.close()
             model.close()
         assert how == "del" or (handle.text is not None and handle.stats.generated_tokens == 3)
-        worker = model._worker._thread
+        worker = model._life.worker._thread
         del model, handle
         gc.collect()
         worker.join(10)

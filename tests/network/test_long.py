@@ -176,7 +176,7 @@ def test_long_prompt_goes_on_alike_for_twenty_seeds() -> None:
     prompt = (goldens()[1].prompt + goldens()[2].prompt[1:])[:520]
     replies = []
     with tensorfold.Model.load(EXAMPLE, draft=False) as model:
-        engine = model._parts.engine
+        engine = model._engine
         for size in (64, 96):
             engine.lanes.chunk = size
             engine.prefixes.clear()

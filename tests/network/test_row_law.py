@@ -125,7 +125,7 @@ def test_after_the_probe_everything_runs_row_by_row(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(probe, "OpsBackend", device)
     monkeypatch.setattr(choice, "OpsBackend", device)
     with tensorfold.Model.load(FOLDERS["tiny_calm"], draft=False) as model:
-        assert model._parts.engine.lanes.backend.by_row  # type: ignore[attr-defined]
+        assert model._engine.lanes.backend.by_row  # type: ignore[attr-defined]
         seen.clear()
         got = model.generate(some, max_tokens=4)
         assert set(seen) == {1}
