@@ -14,12 +14,13 @@ from tensorfold.engine.reply import Stats, TokenLogprobs, token_sha
 from tensorfold.engine.slot import Slot
 from tensorfold.keywords import ChatKeywords, ConversationKeywords, TextKeywords, names, refuse_unknown
 from tensorfold.requests import Request, prompt_progress
-from tensorfold.text.chat import ASSISTANT, SYSTEM, USER, ChatPrompt, encode_chat
+from tensorfold.text.chat import ASSISTANT, SYSTEM, USER, ChatPrompt, encode_chat, reply_detokenizer
 from tensorfold.text.replies import ReplyParser, ToolCall
 
 if TYPE_CHECKING:
     from tensorfold.handle import SlotHandle
     from tensorfold.model import Model
+    from tensorfold.text.detokenizer import Detokenizer
     from tensorfold.text.tokenizer import Tokenizer
 
 _LONGEST = {True: 65536, False: 8192}  # tokens of a reply by default, thinking or not
@@ -92,7 +93,8 @@ def stream_chat(
     # in reasoning and in calls a stop string is text
     request = replace(request, params=replace(request.params, stop=()))
     handle = model._open_slot(lambda engine: _open(engine, request, prompt.shared))
-    return _pieces(model, handle, prompt, parser, _guards(tokenizer), rest.get("prompt_progress_callback"))
+    detokenizer = reply_detokenizer(tokenizer, request.params.skip_special_tokens)
+    return _pieces(model, handle, prompt, parser, detokenizer, rest.get("prompt_progress_callback"))
 
 
 def _open(engine: Engine, request: Request, shared: int) -> Slot:
@@ -106,9 +108,9 @@ def _guards(tokenizer: Tokenizer) -> set[int]:
 
 
 def _pieces(
-    model: Model, handle: SlotHandle, prompt: ChatPrompt, parser: ReplyParser, guards: set[int], callback: Any
+    model: Model, handle: SlotHandle, prompt: ChatPrompt, parser: ReplyParser, detokenizer: Detokenizer, callback: Any
 ) -> Generator[ChatPiece]:
-    detokenizer, tokens, reason = model.tokenizer.detokenizer(), list[int](), ""
+    guards, tokens, reason = _guards(model.tokenizer), list[int](), ""
     with handle:
         while not reason:
             if not handle.done:

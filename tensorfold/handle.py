@@ -31,6 +31,11 @@ class SlotHandle:
         return self._slot.reply.text()
 
     @property
+    def text_with_special(self) -> str:
+        """All of `tokens` written out, special ones too; a stop string is not cut off."""
+        return self._slot.tokenizer.decode(self.tokens, skip_special_tokens=False)
+
+    @property
     def tokens(self) -> list[int]:
         """Ids of the reply, with the eos or the token that completed a stop string."""
         reply = self._slot.reply

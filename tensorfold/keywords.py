@@ -42,6 +42,7 @@ class SamplingKeywords(TypedDict, total=False):
     stop: str | Sequence[str] | None
     seed: SupportsIndex | Sequence[SupportsIndex] | Array | None
     logprobs: SupportsIndex | None
+    skip_special_tokens: bool | None
 
 
 class ReplyKeywords(SamplingKeywords, total=False):

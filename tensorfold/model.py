@@ -150,8 +150,8 @@ class Model:
 
         prompt: str, ids, or a list of such. n: so many replies to each prompt with seeds drawn apart (a list out).
         Keywords: max_tokens, temperature (or temp), top_p, top_k, min_p, repetition_penalty, logit_bias, stop,
-        seed (a list for several prompts), logprobs, draft, max_drafts, add_bos, parse_special,
-        prompt_progress_callback(done, total).
+        seed (a list for several prompts), logprobs, skip_special_tokens (False shows them in `text`), draft,
+        max_drafts, add_bos, parse_special, prompt_progress_callback(done, total).
         Raises ValueError or TypeError before anything is computed, NumericError when logits are not finite.
         """
         requests, many = self._read(prompt, options, n)

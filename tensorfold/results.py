@@ -17,6 +17,7 @@ class Generation:
 
     text: the reply, cut before a stop string. tokens: ids, with the eos or the token that completed a stop string.
     finish_reason: stop, length, cancelled or error. seed: the one that was used. logprobs: one entry a token, if asked.
+    text_with_special: all of `tokens` written out, special ones too, cut nowhere.
     """
 
     text: str
@@ -25,13 +26,15 @@ class Generation:
     stats: Stats
     seed: int
     logprobs: list[TokenLogprobs] | None = None
+    text_with_special: str = ""
 
     @staticmethod
     def of(handle: SlotHandle) -> Generation:
         """The reply of a slot that is done."""
         return Generation(
-            handle.text, handle.tokens, handle.finish_reason or "stop", handle.stats, handle.seed, handle.logprobs
-        )
+            handle.text, handle.tokens, handle.finish_reason or "stop", handle.stats, handle.seed, handle.logprobs,
+            handle.text_with_special,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

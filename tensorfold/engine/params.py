@@ -8,7 +8,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tensorfold.arguments import ParameterError, ParameterTypeError, integer, number
+from tensorfold.arguments import ParameterError, ParameterTypeError, flag, integer, number
 from tensorfold.keywords import SamplingKeywords, names, refuse_unknown
 
 KEYWORDS = names(SamplingKeywords)
@@ -26,6 +26,7 @@ class SamplingParams:
     max_tokens: tokens to generate at most. temperature: 0 is greedy. top_p, min_p: probabilities at temperature 1.
     repetition_penalty: 1 is off. logit_bias: (token id, added value) by id, -inf bans a token. stop: stop strings.
     seed: 0..2^64-1. logprobs: None, or how many likeliest tokens are reported beside the picked one (0..20).
+    skip_special_tokens: whether the reply's text leaves special tokens out; stop strings are looked for in that text.
     """
 
     max_tokens: int = 256
@@ -38,6 +39,7 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
     seed: int = 0
     logprobs: int | None = None
+    skip_special_tokens: bool = True
 
 
 def parse(kwargs: Mapping[str, object], vocab_size: int) -> SamplingParams:
@@ -72,6 +74,7 @@ def parse(kwargs: Mapping[str, object], vocab_size: int) -> SamplingParams:
         stop=_stops(given.get("stop")),
         seed=integer("seed", seed, 0, 2**64 - 1),
         logprobs=None if "logprobs" not in given else integer("logprobs", given["logprobs"], 0, MAX_LOGPROBS),
+        skip_special_tokens=flag("skip_special_tokens", given.get("skip_special_tokens", True)),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tensorfold.engine.stops import StopMatcher
-from tensorfold.text.tokenizer import Tokenizer
+from tensorfold.text.detokenizer import Detokenizer
 
 
 @dataclass
@@ -63,8 +63,8 @@ class Reply:
     costs in proportion to what was read before: lists only grow, and the hash goes on from token to token.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str], stats: Stats):
-        self.detokenizer, self.stops, self.stats = tokenizer.detokenizer(), StopMatcher(stop), stats
+    def __init__(self, detokenizer: Detokenizer, stop: Sequence[str], stats: Stats):
+        self.detokenizer, self.stops, self.stats = detokenizer, StopMatcher(stop), stats
         self.tokens: list[int] = []
         self.logprobs: list[TokenLogprobs] = []
         self.finish_reason: str | None = None

@@ -43,8 +43,9 @@ class Slot:
     def begin(self, reply_start: int, params: SamplingParams) -> None:
         """Starts a reply after the ids that are there."""
         self.reply_start, self.params = reply_start, params
+        hidden = None if params.skip_special_tokens else (self.tokenizer.eos_id,)  # the eos is never text
         stats = Stats(prompt_tokens=reply_start, drafted=[0] * self.max_drafts, accepted=[0] * self.max_drafts)
-        self.reply = Reply(self.tokenizer, params.stop, stats)
+        self.reply = Reply(self.tokenizer.detokenizer(hidden), params.stop, stats)
         self.drafts = []
 
     @property

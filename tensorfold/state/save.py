@@ -29,6 +29,10 @@ _KEY = "tensorfold"
 _FIELDS = {
     "format", "checkpoint", "config", "committed", "reply_start", "finish_reason", "stages", "params", "logprobs",
 }  # fmt: skip
+_FIRST_CHOICES = {
+    "max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "logit_bias", "stop", "seed",
+    "logprobs",
+}  # fmt: skip
 
 
 class SaveError(ValueError):
@@ -77,7 +81,7 @@ def take(engine: Engine, slot: Slot, identity: str) -> Saved:
         "reply_start": slot.reply_start,
         "finish_reason": slot.finish_reason,
         "stages": engine.lanes.caches.stages,
-        "params": asdict(params),
+        "params": _written(params),
         "logprobs": [(t.logprob, t.top) for t in slot.logprobs],
     }
     return Saved(about, readable(engine.lanes.caches, slot))
@@ -171,12 +175,19 @@ def _slot(about: dict, arrays: dict[str, np.ndarray], engine: Engine, max_drafts
     return slot
 
 
+def _written(params: SamplingParams) -> dict[str, Any]:
+    """The choices of a file. Those that came after the format are left out where nobody asked for them, so that files
+    from before are read, and equal states go on giving equal files."""
+    default = SamplingParams()
+    return {k: v for k, v in asdict(params).items() if k in _FIRST_CHOICES or v != getattr(default, k)}
+
+
 def _params(saved: dict, vocab_size: int) -> SamplingParams:
     """The saved choices, held to what a caller may ask; ValueError where they are not in their one normal form."""
     normal = {**saved, "logit_bias": [tuple(pair) for pair in saved["logit_bias"]], "stop": tuple(saved["stop"])}
     params = parse({**normal, "logit_bias": dict(normal["logit_bias"]), "stop": list(normal["stop"])}, vocab_size)
     lists = type(saved["logit_bias"]) is list and type(saved["stop"]) is list
-    told = asdict(params) == {**normal, "logit_bias": tuple(normal["logit_bias"])}
+    told = _written(params) == {**normal, "logit_bias": tuple(normal["logit_bias"])}
     if not lists or not told or (params.seed and not params.temperature):
         raise ValueError(f"sampling choices {saved!r} are not what this version writes")
     return params

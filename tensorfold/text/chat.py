@@ -1,10 +1,8 @@
 """OpenAI-style messages to ids, rendered by DeepSeek's own library; knows no model, no sampling and no replies.
 
 Only what the protocol itself puts into a prompt becomes a mark; a caller's words stay text, whatever they spell.
-The marks
-of grounding (boxes, points) in an assistant's own turn are the one exception, as in DeepSeek's library.
-A mark that this
-tokenizer does not have is written as text.
+The marks of grounding (boxes, points) in an assistant's own turn are the one exception, as in DeepSeek's library.
+A mark that this tokenizer does not have is written as text.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tensorfold.text.messages import effort_of, read_messages, read_tools, schema_of
 
 if TYPE_CHECKING:
+    from tensorfold.text.detokenizer import Detokenizer
     from tensorfold.text.tokenizer import Tokenizer
 
 SYSTEM, USER, ASSISTANT, EOS = (
@@ -26,6 +25,8 @@ SYSTEM, USER, ASSISTANT, EOS = (
     "<\uff5cend\u2581of\u2581sentence\uff5c>",
 )
 THINK, THINK_END = "<think>", "</think>"
+_GROUNDING = (f"<\uff5c{end}{kind}\uff5c>" for kind in ("ref", "box", "point", "polygon") for end in ("", "/"))
+_READ = frozenset((THINK_END, "\uff5cDSML\uff5c", *_GROUNDING))  # by the reply's parser, or by the next turn's prompt
 _LEAD = "Reasoning Effort: "
 _STANDARD = 75  # what the library writes for "high"
 
@@ -128,6 +129,12 @@ def encode_pieces(tokenizer: Tokenizer, pieces: Sequence[tuple[str, bool]]) -> l
         ids += [*(tokenizer.encode(plain, add_bos=False) if plain else []), mark]
         plain = ""
     return ids + (tokenizer.encode(plain, add_bos=False) if plain else [])
+
+
+def reply_detokenizer(tokenizer: Tokenizer, skip_special_tokens: bool) -> Detokenizer:
+    """A decoder for a reply's parser: what neither it nor the next turn reads writes nothing, or only eos does not."""
+    read = {i for mark, i in tokenizer.backend.marks.items() if mark in _READ}
+    return tokenizer.detokenizer(tokenizer.special_ids - read if skip_special_tokens else (tokenizer.eos_id,))
 
 
 def _pieces(rendered: Any) -> list[tuple[str, bool]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,10 +26,11 @@ class Tokenizer:
     cannot open another role.
 
     Text gets the bos id unless `add_bos=False`; a bos string at its head stands for that bos and is not doubled.
-    `decode` leaves bos, eos and pad out and shows every other mark as it is written.
+    `decode` leaves marks, bos and eos out unless `skip_special_tokens=False`, which writes every one of them.
 
-    `bos_id`, `eos_id` and `pad_id` are the config's; `len()` counts the tokenizer's own tokens, which may be fewer than
-    the model's vocabulary (ids without a token write nothing) and never more."""
+    `special_ids` are those of all marks, bos and eos. `bos_id`, `eos_id` and `pad_id` are the config's; `len()` counts
+    the tokenizer's own tokens, which may be fewer than the model's vocabulary (ids without a token write nothing) and
+    never more."""
 
     def __init__(self, backend: Backend, config: ModelConfig, names: dict[str, str]) -> None:
         self.backend = backend
@@ -44,7 +45,7 @@ class Tokenizer:
         self.pad_id = config.pad_token_id
         marks = set(backend.marks.values())
         self.bos_string = (backend.token(self.bos_id) or "") if self.bos_id in marks else ""
-        self._hidden = frozenset({self.bos_id, self.eos_id} | (marks & {self.pad_id}))
+        self.special_ids = frozenset(marks | {self.bos_id, self.eos_id})
 
     @classmethod
     def from_folder(cls, path: str | Path, config: ModelConfig) -> Tokenizer:
@@ -82,17 +83,18 @@ class Tokenizer:
             text = text.removeprefix(self.bos_string)
         return [self.bos_id, *self.backend.encode(text, parse_special)]
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text of `ids` without bos, eos and pad; broken UTF-8 becomes U+FFFD. ValueError for an id outside."""
-        stream = self.detokenizer()
+    def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
+        """The text of `ids`, special ones left out or written; broken UTF-8 becomes U+FFFD. ValueError for an id
+        outside the vocabulary."""
+        stream = self.detokenizer(None if skip_special_tokens else ())
         for i in ids.tolist() if hasattr(ids, "tolist") else ids:
             stream.add(i)
         stream.finish()
         return stream.text
 
-    def detokenizer(self) -> Detokenizer:
-        """A fresh streaming decoder."""
-        return Detokenizer(self.backend.assembler(), self._hidden, self.vocab_size)
+    def detokenizer(self, hidden: Container[int] | None = None) -> Detokenizer:
+        """A fresh streaming decoder. hidden: ids that write nothing, by default the special ones."""
+        return Detokenizer(self.backend.assembler(), self.special_ids if hidden is None else hidden, self.vocab_size)
 
     def _agreed(self, role: str, config_id: int, names: dict[str, str]) -> int:
         """The config's id, once nothing in the tokenizer's files says otherwise."""

@@ -187,3 +187,12 @@ def test_a_dropped_stream_frees_its_slot(model: Model) -> None:
     for _ in itertools.islice(model.stream_chat(DOG, thinking=False, max_tokens=40), 1):
         pass
     assert model.generate("x", max_tokens=1) and repr(model).endswith(" 0 slots open)")
+
+
+def test_special_tokens_in_a_reply_are_no_content(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What neither the parser nor the next turn reads is left out, unless it is asked for; spelled words stay."""
+    text = "<think>hm</think>a<think>b<\uff5c\u2581pad\u2581\uff5c>c"
+    reply = scripted(model, monkeypatch, text)
+    assert (reply.reasoning, reply.content) == ("hm", "abc")
+    shown = scripted(model, monkeypatch, text, skip_special_tokens=False)
+    assert shown.content == "a<think>b<\uff5c\u2581pad\u2581\uff5c>c"

@@ -42,7 +42,7 @@ class Bytes:
 
     eos_id = 1
 
-    def detokenizer(self) -> Bytes:
+    def detokenizer(self, hidden: object = None) -> Bytes:
         new = Bytes()
         new._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         return new

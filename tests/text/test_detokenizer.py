@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Container
 
 import pytest
 
@@ -10,8 +11,8 @@ from tensorfold.text.tokenizer import Tokenizer
 from tests.text.helpers import EXAMPLE, MIXED, example_config, example_tokenizer
 
 
-def streamed(tok: Tokenizer, ids: list[int]) -> list[str]:
-    stream = tok.detokenizer()
+def streamed(tok: Tokenizer, ids: list[int], hidden: Container[int] | None = None) -> list[str]:
+    stream = tok.detokenizer(hidden)
     pieces = [*map(stream.add, ids), stream.finish()]
     assert stream.text == "".join(pieces)
     return pieces
@@ -29,11 +30,14 @@ def test_mixed_scripts_stream_without_replacement_characters():
 
 def test_any_ids_stream_to_the_librarys_whole_decode():
     tok, rng = example_tokenizer(), random.Random(1)
-    hidden = {tok.bos_id, tok.eos_id, tok.pad_id}
+    marks = tok.backend.marks.values()
     for _ in range(3000):
         ids = [rng.randrange(rng.choice([3, 260, 2048])) for _ in range(rng.randrange(16))]
-        whole = tok.backend.raw.decode([i for i in ids if i not in hidden], skip_special_tokens=False)
-        assert "".join(streamed(tok, ids)) == whole == tok.decode(ids)
+        for hidden in (None, {tok.bos_id, tok.eos_id, tok.pad_id}, ()):
+            left = [i for i in ids if i not in (marks if hidden is None else hidden)]
+            whole = tok.backend.raw.decode(left, skip_special_tokens=False)
+            assert "".join(streamed(tok, ids, hidden)) == whole
+            assert hidden or whole == tok.decode(ids, skip_special_tokens=hidden is None)
 
 
 def test_no_piece_shows_a_character_that_a_later_id_completes():

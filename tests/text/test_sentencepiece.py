@@ -31,7 +31,7 @@ def test_decode_and_stream_equal_sentencepiece_for_any_ids(tmp_path, kind):
     tok, raw = load(tmp_path, **KINDS[kind])
     rng, size = random.Random(kind), raw.get_piece_size()
     often = [raw.piece_to_id(p) for p in ("\u2581", "<0xE2>", "<0x96>", "<0x81>", "<0x20>")] + [0, 1, 2]
-    shown = {raw.piece_to_id("<user>")} - {raw.unk_id()}  # a control mark, which SentencePiece would hide
+    shown = {raw.piece_to_id("<think>")} - {raw.unk_id()}  # a user-defined mark, which SentencePiece would show
     for _ in range(3000):
         ids = [
             rng.choice([rng.randrange(size), rng.randrange(4, 260), rng.choice(often)])
@@ -69,7 +69,8 @@ def test_marks_in_text_stay_text_unless_parsed(tmp_path, kind):
         assert tok.decode(plain) == text
         parsed = tok.encode(text, add_bos=False, parse_special=True)
         assert parsed.count(marks[mark]) == 2
-        assert tok.decode(parsed) == (text if mark not in ("<s>", "</s>") else "the licenceis")
+        assert tok.decode(parsed) == "the licenceis"
+        assert tok.decode(parsed, skip_special_tokens=False) == text
 
 
 def test_bos_comes_once(tmp_path):

@@ -18,7 +18,8 @@ from tokenizers import Tokenizer as RawTokenizer
 from tensorfold.text.tokenizer import Tokenizer
 from tests.text.helpers import DATA, EXAMPLE, MIXED, ROOT, example_config, example_tokenizer, plain_config
 
-BOS, EOS, USER, THINK = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<think>"
+BOS, EOS, PAD = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜▁pad▁｜>"
+USER, THINK = "<｜User｜>", "<think>"
 
 
 def edited(folder: Path, edit) -> Path:
@@ -36,8 +37,7 @@ def test_golden_prompts_and_replies_match_the_published_tokens():
         for prompt in json.loads((DATA / "trained" / "golden.json").read_text())["prompts"]:
             ids = golden.get_tensor(f"{prompt['index']}.ids").tolist()[: prompt["n_prompt"]]
             assert tok.encode(prompt["prompt"], parse_special=True) == ids
-            shown = prompt["continuation"].replace(BOS, "").replace(EOS, "")
-            assert tok.decode(prompt["greedy"]) == shown
+            assert tok.decode(prompt["greedy"], skip_special_tokens=False) == prompt["continuation"]
 
 
 def test_bos_comes_once_and_only_when_asked():
@@ -87,22 +87,26 @@ def test_an_added_token_of_white_space_is_vocabulary(tmp_path):
     assert tok.encode("a   b", add_bos=False)[1] == 2048
 
 
-def test_decode_hides_bos_eos_pad_and_shows_other_marks():
+def test_decode_hides_every_special_token_or_writes_every_one():
+    """Marks, bos, eos and pad alike; words that spell one are no token of it."""
     tok = example_tokenizer()
-    ids = [0, tok.backend.marks[USER], *tok.encode("hi", add_bos=False), tok.backend.marks[THINK], 2, 1]
-    assert tok.decode(ids) == USER + "hi" + THINK
-    assert tok.decode(np.array(ids)) == USER + "hi" + THINK
+    hi, spelled = tok.encode("hi", add_bos=False), tok.encode(THINK, add_bos=False)
+    ids = [0, tok.backend.marks[USER], *hi, tok.backend.marks[THINK], *spelled, 2, 1]
+    assert tok.decode(ids) == tok.decode(np.array(ids)) == "hi" + THINK
+    assert tok.decode(ids, skip_special_tokens=False) == BOS + USER + "hi" + THINK + THINK + PAD + EOS
+    assert tok.special_ids == set(tok.backend.marks.values()) | {tok.bos_id, tok.eos_id}
     for bad in (-1, 2048):
         with pytest.raises(ValueError, match=f"{bad}.*2047"):
             tok.decode([bad])
 
 
-def test_decode_equals_the_tokenizers_library_for_random_ids():
+@pytest.mark.parametrize("skip", [True, False])
+def test_decode_equals_the_tokenizers_library_for_random_ids(skip):
     tok, rng = example_tokenizer(), random.Random(0)
     raw = RawTokenizer.from_file(str(EXAMPLE / "tokenizer.json"))
     for _ in range(2000):
-        ids = [rng.randrange(3, rng.choice([260, 2048])) for _ in range(rng.randrange(12))]
-        assert tok.decode(ids) == raw.decode(ids, skip_special_tokens=False)
+        ids = [rng.randrange(rng.choice([3, 260, 2048])) for _ in range(rng.randrange(12))]
+        assert tok.decode(ids, skip) == raw.decode(ids, skip_special_tokens=skip)
 
 
 @pytest.mark.parametrize("text", [MIXED, "", " ", "\n\t x  ", "\x00", "\ufffd", "e\u0301"])
