@@ -22,11 +22,12 @@ from tensorfold.description import describe_open
 from tensorfold.engine.engine import Engine
 from tensorfold.engine.lanes import ROWS, Lanes
 from tensorfold.kernels.launch import BackendError, first_errors
-from tensorfold.memory import ENGRAM, EXPERTS, MemoryUse, memory_use, plan
+from tensorfold.memory import ENGRAM, EXPERTS, MemoryUse, memory_use
 from tensorfold.network.dspark import Drafter
 from tensorfold.network.engram import EngramTables
 from tensorfold.network.forward import Network
 from tensorfold.network.streaming import ExpertPool, Streaming
+from tensorfold.residents import RESIDENTS
 from tensorfold.state.caches import Caches
 from tensorfold.text.token_map import engram_token_map
 from tensorfold.text.tokenizer import Tokenizer
@@ -133,7 +134,8 @@ def _load(checkpoint: Checkpoint, options: Options, stopped: Callable[[], bool],
             "the model has"
         )
     wanted = options.max_slots, options.max_context, options.engram, options.experts, options.expert_bytes
-    planned = plan(describe_open(checkpoint), *wanted)
+    planned, resident = RESIDENTS.admit(describe_open(checkpoint), *wanted)
+    undo.callback(RESIDENTS.release, resident)
     undo.callback(WIRED.release, WIRED.hold(planned.wired))
     tokenizer = Tokenizer.from_folder(checkpoint.path, config)
     token_map = engram_token_map(tokenizer, config) if config.engram_layer_ids else None

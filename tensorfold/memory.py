@@ -7,6 +7,7 @@ on a CPU and on Metal both are the same memory.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import mlx.core as mx
 from tensorfold.backend.pool import shares_memory
 from tensorfold.checkpoint.reader import MAPPED as AS_IT_LIES
 from tensorfold.checkpoint.reader import STREAMED, Checkpoint
-from tensorfold.description import COPIED, DISK, GIB, MAPPED, Description, Kind, cache_sizes, kinds, place, size, table
+from tensorfold.description import COPIED, DISK, MAPPED, Description, Kind, cache_sizes, kinds, place, size, table
 from tensorfold.engine.engine import CapacityError, Engine
 from tensorfold.network.engram import EngramTables
 from tensorfold.network.streaming import ExpertPool
@@ -63,11 +64,22 @@ def private_bytes() -> int | None:
 
 
 @dataclass(frozen=True)
+class Resident:
+    """A model of this process and what it takes: bytes of the memory that the device computes from, and of the host's
+    where that is another."""
+
+    path: Path
+    nbytes: int
+    host: int = 0
+
+
+@dataclass(frozen=True)
 class Plan:
     """What a load takes, decided and found to fit. weights: by part, how they will be held. engram: "disk", "ram", or
     "none" without such layers. experts: "mapped", all routed experts held as the other weights are, or "streamed", with
     room for `expert_slots` of them. needs: bytes of weights, slots and the first page, and of Engram tables in the same
-    memory. wired: bytes that the device uses when a slot has grown to its context. total: what there is, or None."""
+    memory. wired: bytes that the device uses when a slot has grown to its context. total: what there is beside other
+    models, or None. resident: what later loads find taken."""
 
     weights: tuple[Kind, ...]
     engram: str
@@ -78,21 +90,25 @@ class Plan:
     needs: int
     wired: int
     total: int | None
+    resident: Resident
 
 
 def plan(
     about: Description, max_slots: int, max_context: int | None, engram: str = "auto", experts: str = "auto",
-    expert_bytes: int | None = None,
+    expert_bytes: int | None = None, *, others: Sequence[Resident] = (),
 ) -> Plan:  # fmt: skip
-    """Decides where Engram tables and routed experts go; raises CapacityError, naming what fits, for what cannot."""
-    total, one = total_bytes(), about.expert_bytes
+    """Decides where Engram tables and routed experts go, beside `others`; raises CapacityError, naming what fits, for
+    what cannot."""
+    whole, one = total_bytes(), about.expert_bytes
+    total = None if whole is None else whole - sum(o.nbytes for o in others)
     if expert_bytes is not None and expert_bytes < one:
         raise CapacityError(
             f"expert_bytes={expert_bytes} has no room for one routed expert of {about.path}, which is {one} bytes: "
             f"from {one} up it works, {about.routed_bytes} hold all {about.routed_experts}"
         )
     streamed = experts == "streamed" or (experts == "auto" and total is not None and about.needs(1) > total)
-    need = _Need(about, max_slots, total, min(expert_bytes or one, about.routed_bytes) if streamed else None)
+    pool = min(expert_bytes or one, about.routed_bytes) if streamed else None
+    need = _Need(about, max_slots, total, pool, others=others)
     where = _engram(need, engram)
     need.shared = about.disk_bytes if where == "ram" and not separate() else 0
     _check_weights(need)
@@ -107,7 +123,13 @@ def plan(
         need.pool = slots * one
     grown = need(context) - need.shared
     how = "mapped" if need.pool is None else "streamed"
-    return Plan(about.parts, where, how, slots, max_slots, max_context, need(1), grown, total)
+    in_host = about.disk_bytes if where == "ram" and separate() else 0
+    resident = Resident(about.path, need(max_context or 1), in_host)
+    return Plan(about.parts, where, how, slots, max_slots, max_context, need(1), grown, total, resident)
+
+
+def _there_is(left: int, taken: int) -> str:
+    return f"this machine has {size(left + taken)}" + (f", of which {size(left)} are left" if taken else "")
 
 
 def _largest_array() -> int:
@@ -126,11 +148,24 @@ class _Need:
     total: int | None
     pool: int | None
     shared: int = 0
+    others: Sequence[Resident] = ()
 
     def __call__(self, tokens: int, slots: int | None = None) -> int:
         """One of the slots holds so many tokens."""
         others = ((slots or self.max_slots) - 1) * self.about.slot_bytes
         return self.about.needs(tokens) - self.left_out + others + self.shared
+
+    @property
+    def there_is(self) -> str:
+        """The machine's memory in words."""
+        return _there_is(self.total or 0, sum(o.nbytes for o in self.others))
+
+    @property
+    def closing(self) -> list[str]:
+        """What models that are open would give back, in words."""
+        names = ", ".join(sorted({str(o.path) for o in self.others}))
+        taken = size(sum(o.nbytes + o.host for o in self.others))
+        return [f"closing what is open in this process ({names}) gives back {taken}"] if names else []
 
     @property
     def left_out(self) -> int:
@@ -154,16 +189,19 @@ def _engram(need: _Need, asked: str) -> str:
     about, tables = need.about, need.about.disk_bytes
     if not tables:
         return "none"
-    host = host_bytes() if separate() else need.total
+    taken = sum(o.host if separate() else o.nbytes for o in need.others)
+    whole = host_bytes() if separate() else total_bytes()
+    host = None if whole is None else whole - taken
     others = 0 if separate() else need(1)
     if asked == "auto":
         easy = host is not None and others + tables <= EASY * host
         return "ram" if easy and need.pool is None else "disk"  # memory that is left goes to experts first
     if asked == "ram" and host is not None and others + tables > host:
-        beside = "" if separate() else f" beside {others / GIB:.1f} GiB of weights and slots"
+        beside = "" if separate() else f" beside {size(others)} of weights and slots"
+        ways = ['engram="disk" reads rows from the files as tokens ask', *need.closing]
         raise CapacityError(
-            f'engram="ram" needs {tables / GIB:.1f} GiB for the Engram tables of {about.path}{beside}, and this '
-            f'machine has {host / GIB:.1f} GiB: engram="disk" reads rows from the files as tokens ask'
+            f'engram="ram" needs {size(tables)} for the Engram tables of {about.path}{beside}, '
+            f"and {_there_is(host, taken)}: {'; '.join(ways)}"
         )
     return asked
 
@@ -183,10 +221,11 @@ def _check_weights(need: _Need) -> None:
         ways.append(f"expert_bytes of at most {total - least} fits")
     if about.drafter:
         ways.append("draft=False leaves the drafter out")
+    ways += need.closing
     held = "" if need.pool is None else f", with {size(need.pool)} of routed experts in memory"
     raise CapacityError(
         f"{about.path} needs {size(need(1, 1))} of memory for its weights and one slot{held}, "
-        f"and this machine has {size(total)}{': ' if ways else ''}{'; '.join(ways)}"
+        f"and {need.there_is}{': ' if ways else ''}{'; '.join(ways)}"
     )
 
 
@@ -196,8 +235,8 @@ def _check_slots(need: _Need) -> None:
         return
     fits = 1 + (total - need(1, 1)) // need.about.slot_bytes
     raise CapacityError(
-        f"max_slots={need.max_slots} needs {size(need(1))} of memory with the weights, and this machine has "
-        f"{size(total)}: max_slots of at most {fits} fits{_or_streamed(need)}"
+        f"max_slots={need.max_slots} needs {size(need(1))} of memory with the weights, and {need.there_is}: "
+        + "; ".join([f"max_slots of at most {fits} fits{_or_streamed(need)}", *need.closing])
     )
 
 
@@ -205,10 +244,10 @@ def _check_context(need: _Need, context: int) -> None:
     total = need.total
     if total is None or need(context) <= total:
         return
-    others = need(1) - need.about.needs(1)
+    fits = need.about.tokens_in(total - (need(1) - need.about.needs(1)))
     raise CapacityError(
-        f"max_context={context} needs {size(need(context))} of memory with the weights, and this machine has "
-        f"{size(total)}: a context of at most {need.about.tokens_in(total - others)} fits{_or_streamed(need)}"
+        f"max_context={context} needs {size(need(context))} of memory with the weights, and {need.there_is}: "
+        + "; ".join([f"a context of at most {fits} fits{_or_streamed(need)}", *need.closing])
     )
 
 

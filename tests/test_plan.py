@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import tensorfold
 from tensorfold import CapacityError, Description, Model
 from tensorfold.checkpoint.files import ShardFile
 from tensorfold.memory import plan, total_bytes
+from tensorfold.residents import Residents
 from tensorfold.state.caches import Caches
 from tensorfold.wired import WIRED, WiredLimit
 from tests.support.goldens import EXAMPLE
@@ -26,6 +28,12 @@ def about() -> Description:
 def machine(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Gives the machine so many bytes."""
     return lambda nbytes: monkeypatch.setattr("tensorfold.memory.total_bytes", lambda: nbytes)
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models of other tests that are still open are none of these machines' business."""
+    monkeypatch.setattr("tensorfold.loading.RESIDENTS", Residents())
 
 
 @pytest.fixture
@@ -310,3 +318,44 @@ def test_memory_says_so_when_the_tables_are_in_memory(about: Description) -> Non
     assert ("Engram tables", "copied", 'engram="ram"') in {(k.name, k.held, k.why) for k in used.weights}
     with pytest.raises(RuntimeError, match="closed"):
         model.memory()
+
+
+# ---- several models in one process
+
+
+def test_open_models_are_counted_together(about: Description, machine: Any) -> None:
+    """A second model is planned with what the first leaves; the refusal names the first, and closing it is the way."""
+    machine(9 * about.needs(1) // 5)
+    with Model.load(EXAMPLE, max_slots=1):
+        message = refused(max_slots=1, experts="mapped")
+        assert f"closing what is open in this process ({EXAMPLE})" in message and "are left" in message
+        with Model.load(EXAMPLE, max_slots=1) as streamed:
+            assert streamed.streaming is not None
+    Model.load(EXAMPLE, max_slots=1, experts="mapped").close()
+
+
+def test_a_model_that_was_dropped_is_not_in_the_way(about: Description, machine: Any) -> None:
+    """A cell that is run again with the old model gone, perhaps in a cycle, finds its memory free."""
+    machine(about.needs(1))
+    gc.disable()
+    try:
+        for _ in range(2):
+            loop: list[Any] = [Model.load(EXAMPLE, max_slots=1, experts="mapped")]
+            loop.append(loop)
+            del loop
+    finally:
+        gc.enable()
+
+
+def test_tables_in_the_hosts_memory_are_counted_together_too(
+    about: Description, machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(2**40)
+    monkeypatch.setattr("tensorfold.memory.separate", lambda: True)
+    monkeypatch.setattr("tensorfold.memory.host_bytes", lambda: 5 * about.disk_bytes // 2)
+    first = plan(about, 1, None)
+    assert first.engram == "ram" and first.resident.host == about.disk_bytes
+    assert plan(about, 1, None, others=[first.resident]).engram == "disk"
+    assert plan(about, 1, None, "ram", others=[first.resident]).engram == "ram"
+    with pytest.raises(CapacityError, match="closing what is open"):
+        plan(about, 1, None, "ram", others=[first.resident] * 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
@@ -29,7 +30,7 @@ def test_embed_app_help(tmp_path: Path) -> None:
     assert status == 0 and "--cancel-after" in out
 
 
-def test_the_notebook_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_notebook_runs_and_its_first_cell_runs_again_at_no_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("nbformat", "nbclient", "ipykernel", "deepseek_recipe"):
         pytest.importorskip(package, reason=f"{package} is not installed")
     import nbclient
@@ -38,9 +39,16 @@ def test_the_notebook_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     notebook = nbformat.read(EXAMPLES / "quickstart.ipynb", as_version=4)
     nbformat.validate(notebook)
+    first = next(i for i, cell in enumerate(notebook.cells) if cell.cell_type == "code")
+    look = nbformat.v4.new_code_cell(
+        "import gc, mlx.core as mx\ngc.collect(), mx.clear_cache()\nprint(mx.get_active_memory(), Out)"
+    )
+    notebook.cells[first + 1 : first + 1] = [look, copy.deepcopy(notebook.cells[first]), copy.deepcopy(look)]
     nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(EXAMPLES)}}).execute()
     outputs = [json.dumps(cell.outputs) for cell in notebook.cells if cell.cell_type == "code"]
     assert "slots open" in outputs[0] and "GiB" in "".join(outputs)
+    once, again = (notebook.cells[first + i].outputs[0]["text"].split(maxsplit=1) for i in (1, 3))
+    assert int(again[0]) <= 1.01 * int(once[0]) and "Model" not in once[1] + again[1]
 
 
 def test_the_notebook_is_stored_without_outputs() -> None:
