@@ -134,7 +134,7 @@ def _load(checkpoint: Checkpoint, options: Options, stopped: Callable[[], bool],
             "the model has"
         )
     wanted = options.max_slots, options.max_context, options.engram, options.experts, options.expert_bytes
-    planned, resident = RESIDENTS.admit(describe_open(checkpoint), *wanted)
+    planned, resident = RESIDENTS.admit(describe_open(checkpoint), *wanted, going=stopped)
     undo.callback(RESIDENTS.release, resident)
     undo.callback(WIRED.release, WIRED.hold(planned.wired))
     tokenizer = Tokenizer.from_folder(checkpoint.path, config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -345,6 +346,23 @@ def test_a_model_that_was_dropped_is_not_in_the_way(about: Description, machine:
             del loop
     finally:
         gc.enable()
+
+
+def test_a_load_waits_for_a_model_that_is_being_closed(about: Description, machine: Any) -> None:
+    machine(about.needs(1))
+    residents, closing = Residents(), list[threading.Timer]()
+
+    def going() -> bool:
+        if not closing:  # the load has looked: only now it ends
+            closing.append(threading.Timer(0.01, residents.release, (first,)))
+            closing[0].start()
+        return True
+
+    _, first = residents.admit(about, 1, None, going=going)
+    residents.admit(about, 1, None)
+    closing[0].join()
+    with pytest.raises(CapacityError, match="closing what is open"):
+        residents.admit(about, 1, None)
 
 
 def test_tables_in_the_hosts_memory_are_counted_together_too(
