@@ -90,7 +90,7 @@ class LayerBench:
         pre = mx.full((rows, self.config.hc_mult), 0.25)
 
         def once(s: Streams, out: list[Any], shared: Shared) -> Streams:
-            s, row = layer(s, plan, self.caches, shared, layer)
+            s, row = layer(layer.inject(s, plan), plan, self.caches, shared, layer)
             out += [row, *(a for n in shared.new.values() for a in (n.rows, n.keys, n.pairs) if a is not None)]
             return s
 

@@ -112,6 +112,11 @@ class ModelConfig:
         object.__setattr__(self, "max_position_embeddings", rules.typed("max_position_embeddings", context, "int"))
         rules.check(self)
 
+    @property
+    def engram_history(self) -> int:
+        """How many ids before a token its Engram rows depend on: the n-gram size less one, 0 without Engram."""
+        return max(0, self.engram_max_ngram_size - 1) if self.engram_layer_ids else 0
+
     @cached_property
     def roles(self) -> RoleTable:
         """The role of each target layer, a tuple of LayerRole that prints as a table."""

@@ -15,7 +15,8 @@ class LayerRole:
     kv_source: layer whose compressed rows are read (itself for an owner), None with ratio 0.
     index_source: layer whose selection is used (itself for an owner), None with ratio 0.
     candidates: "write" for the layer that picks candidate blocks, "read" for an index source bound by them.
-    engram: ordinal among the Engram layers. tap: ordinal among the layers whose input feeds the drafter.
+    engram: ordinal among the Engram layers. tap: ordinal among the layers whose input, with their Engram in it, feeds
+    the drafter.
     """
 
     layer: int

@@ -125,7 +125,8 @@ class Lanes:
             slot, end = lane.slot, lane.slot.committed + len(lane.ids)
             self._make_room(slot, end)
             windows.append(PlannedWindow(slot.place, slot.committed, lane.ids, slot.pages, lane.heads))
-            runs.append((slot.ids[max(0, slot.committed - 3) : slot.committed], lane.ids))
+            before = max(0, slot.committed - self.config.engram_history)
+            runs.append((slot.ids[before : slot.committed], lane.ids))
         return self.planner.build(windows, self.caches.slots, self.caches.pages, self.engram(runs))
 
     def _prepare_next(self, lanes: Sequence[Lane], last: Plan) -> None:

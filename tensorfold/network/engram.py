@@ -59,7 +59,7 @@ class EngramTables:
         self._pool = RowPool()
 
     def __call__(self, history: Sequence[int], ids: Sequence[int]) -> list[Rows]:
-        """Rows of `ids` after `history` (its last few ids suffice), as `gather` gives them."""
+        """Rows of `ids` after `history` (its last `engram_history` ids suffice), as `gather` gives them."""
         return self.gather([(history, ids)])
 
     def gather(self, runs: Sequence[Run]) -> list[Rows]:
@@ -69,7 +69,7 @@ class EngramTables:
         Raises CheckpointError naming shard and tensor when a row cannot be read, or its file was cut or changed."""
         if self._hash is None:
             return []
-        hashed = [self._hash.rows(ids, history[-self._hash.history :]) for history, ids in runs]
+        hashed = [self._hash.rows(ids, history) for history, ids in runs]
         rows = np.concatenate(hashed, axis=1)
         if self._whole:
             return [(codes[r], scales[r]) for (codes, scales), r in zip(self._whole, rows)]

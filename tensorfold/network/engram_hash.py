@@ -67,7 +67,7 @@ class EngramHash:
     def __init__(self, config: ModelConfig, token_map: np.ndarray) -> None:
         self.layer_ids = tuple(config.engram_layer_ids)
         self.ngram = config.engram_max_ngram_size
-        self.history = self.ngram - 1  # how many preceding ids a row depends on
+        self.history = config.engram_history
         layers, orders, compressed = len(self.layer_ids), self.ngram - 1, config.engram_compressed_vocab_size
         self.token_map = self._checked_map(config, token_map)
         self.pad = int(self.token_map[config.engram_pad_token_id])
@@ -101,11 +101,10 @@ class EngramHash:
     def rows(self, ids: Sequence[int] | np.ndarray, history: Sequence[int] | np.ndarray = ()) -> np.ndarray:
         """Table rows of `ids`, int64 [layers, len(ids), (ngram - 1) * heads], n-gram order major, then head.
 
-        `history` holds the ids just before the first (the last ngram - 1 are used); fewer means that the text begins
-        there. ValueError for an id outside the vocabulary."""
+        `history` holds the ids just before the first (the last `engram_history` are used); fewer means that the text
+        begins there. ValueError for an id outside the vocabulary."""
+        history = history[-self.history :]
         now, past = np.asarray(ids, np.int64).reshape(-1), np.asarray(history, np.int64).reshape(-1)
-        if self.history:
-            past = past[-self.history :]
         seen = np.concatenate([past, now])
         if seen.size and (seen.min() < 0 or seen.max() >= len(self.token_map)):
             last = len(self.token_map) - 1

@@ -48,12 +48,17 @@ class Layer:
         self.ffn_hc = HyperConnection(source, prefix, "ffn", backend)
         self.moe = Moe(source, prefix, config, backend, config.n_routed_experts, config.num_experts_per_tok, pool)
 
+    def inject(self, s: Streams, plan: Plan) -> Streams:
+        """The streams after this layer's Engram, if it has one: what its sublayers and its tap read."""
+        if self.engram is None or self.role.engram is None:
+            return s
+        return Streams(self.engram(s.x, *plan.engram[self.role.engram]), s.pre)
+
     def __call__(
         self, s: Streams, plan: Plan, caches: Caches, shared: Shared, following: Layer | None
     ) -> tuple[Streams, mx.array]:
-        """Streams -> streams and this round's packed window rows; `following` is the layer that comes next."""
-        if self.engram is not None and self.role.engram is not None:
-            s = Streams(self.engram(s.x, *plan.engram[self.role.engram]), s.pre)
+        """Streams of `inject` -> streams and this round's packed window rows; `following` is the layer that comes
+        next."""
         untouched = following.attn_hc if following is not None and following.engram is None else None
         s, window = self.attn_hc(s, lambda h, q: self.attention(h, q, plan, caches, shared), self.ffn_hc)
         s, _ = self.ffn_hc(s, lambda h, q: (self.moe(h, q), None), untouched)
@@ -86,6 +91,7 @@ class Network:
         s = self.embed(plan.ids)
         shared, window, taps = Shared({}), [], []
         for layer, following in zip_longest(self.layers, self.layers[1:]):
+            s = layer.inject(s, plan)
             if layer.role.tap is not None:
                 taps.append(self.backend.hc_mean(s.x))
             s, row = layer(s, plan, caches, shared, following)

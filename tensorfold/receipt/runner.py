@@ -103,7 +103,7 @@ class Session:
         for s, n, rows in taking:
             part = s.ids[s.committed : s.committed + n]
             windows.append(Window(s.place, s.committed, part, s.pages, list(rows)))
-            runs.append((s.ids[max(0, s.committed - 3) : s.committed], part))
+            runs.append((s.ids[max(0, s.committed - runner.config.engram_history) : s.committed], part))
         plan = runner.planner.build(windows, caches.slots, caches.pages, runner.engram.gather(runs))
         new = self.call(plan, caches)
         rings = runner.drafter.ingest(new.taps, plan.window_table) if runner.drafter and new.taps is not None else []

@@ -31,7 +31,8 @@ from tensorfold.state import save
 from tensorfold.state.caches import PAGE_TOKENS, Caches
 from tensorfold.state.save import readable
 
-CONFIG = ModelConfig.from_flat(flat_config("tiny", engram=False, drafter=True, overrides={}))
+FLAT = flat_config("tiny", engram=True, drafter=True, overrides={"engram_max_ngram_size": 5})
+CONFIG = ModelConfig.from_flat({**FLAT, "engram_num_embeddings": [1, 1], "engram_compressed_vocab_size": 512})
 WIDTH = CONFIG.sliding_window
 FIRST, COUNT = 100, 26  # ids of a..z, the only likely ones
 STAGES = CONFIG.num_nextn_predict_layers
@@ -140,6 +141,17 @@ class MockNetwork:
         taps = mx.stack([ids, position], 1)
         logits = out[plan.head] if plan.head.size else None
         return Forward(logits, taps, [window] * CONFIG.num_hidden_layers, sources)
+
+
+def engram_rows(runs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """A code and a scale of each row, which follow from its last n-gram of ids."""
+    codes = []
+    for before, ids in runs:
+        every, n = [*before, *ids], CONFIG.engram_max_ngram_size
+        for i in range(len(before), len(every)):
+            codes.append(sum((j + 1) * t for j, t in enumerate(every[i::-1][:n])) % 251)
+    rows = np.array(codes, np.uint8).reshape(-1, 1, 1)
+    return [(rows, rows // 9)]
 
 
 class MockDrafter:

@@ -11,7 +11,7 @@ import numpy
 import pytest
 
 from tensorfold.engine import drafts, filters, lanes, noise, pick, rows, slot, verify
-from tests.engine.mock import MockDrafter, check_state, finish, greedy, make, params
+from tests.engine.mock import MockDrafter, check_state, engram_rows, finish, greedy, make, params
 
 PROMPT = [7 + i % 40 for i in range(30)]
 SAMPLED = {"temperature": 1.0, "seed": 5}
@@ -52,6 +52,21 @@ def test_every_width_draws_the_tokens_of_the_ids_alone(width, wrong):
     s, _ = run(wrong, width)
     assert s.tokens == greedy(PROMPT, 61)
     assert width == 0 or 0 < s.stats.accepted[0] < s.stats.drafted[0]
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 64])
+def test_a_row_of_engram_sees_a_whole_n_gram_wherever_chunks_end(chunk):
+    """N-grams of five here: four ids before a chunk decide the Engram rows of its first token."""
+    found = []
+
+    def gather(runs):
+        found.extend(engram_rows(runs)[0][0].reshape(-1).tolist())
+        return engram_rows(runs)
+
+    engine = make(engram=gather, chunk=chunk)
+    s = engine.open(PROMPT, params(9), 0)
+    finish(engine)
+    assert found == engram_rows([([], s.ids[:-1])])[0][0].reshape(-1).tolist()
 
 
 def test_sixteen_slots_share_sixteen_rows():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import mlx.core as mx
@@ -12,7 +12,7 @@ import pytest
 from tensorfold.engine.engine import Engine
 from tensorfold.network.replay import Prepared, Replay
 from tensorfold.state.caches import PAGE_TOKENS
-from tests.engine.mock import check_state, finish, greedy, make, params, restore_slot, save_slot
+from tests.engine.mock import check_state, engram_rows, finish, greedy, make, params, restore_slot, save_slot
 
 PROMPTS = [[7 + (i * k) % 40 for i in range(n)] for k, n in ((1, 30), (3, 5), (7, 150), (9, 64))]
 
@@ -75,17 +75,6 @@ def test_the_next_graph_is_built_while_the_last_runs(filled: list[bool], drafts:
     assert slot.tokens == greedy(PROMPTS[0], PAGE_TOKENS)
     assert sum(filled) >= 0.8 * len(filled) and len(filled) >= 0.7 * slot.stats.rounds
     check_state(engine, slot)
-
-
-def engram_rows(runs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """A code and a scale of each row, which follow from its last three ids."""
-    codes = []
-    for before, ids in runs:
-        every = [*before, *ids]
-        for i in range(len(before), len(every)):
-            codes.append(sum((j + 1) * t for j, t in enumerate(every[max(0, i - 2) : i + 1])) % 251)
-    rows = np.array(codes, np.uint8).reshape(-1, 1, 1)
-    return [(rows, rows // 9)]
 
 
 @pytest.mark.parametrize("drafts", [0, 5])

@@ -29,7 +29,7 @@ def published(**changed: Any) -> Any:
     known = {
         "vocab_size": 99092, "engram_compressed_vocab_size": 99092, "engram_layer_ids": (1, 14), "engram_n_heads": 8,
         "engram_max_ngram_size": 4, "engram_vocab_size": 16_000_000, "engram_num_embeddings": (384006168, 384016682),
-        "engram_pad_token_id": 2, "image_token_id": None,
+        "engram_pad_token_id": 2, "image_token_id": None, "engram_history": 3,
     }  # fmt: skip
     return SimpleNamespace(**{**known, **changed})
 
