@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from typing import Any, TextIO
 from tqdm import tqdm
 
 import tensorfold
+from tensorfold import console
 
 TINY = Path(__file__).parent / "tiny-v41"
 Jobs = Iterator[tuple[int, str]]
@@ -33,87 +35,85 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def finished(path: Path) -> set[int]:
-    """Numbers of the lines that have their reply; a last line torn by a crash is cut off."""
-    if not path.exists():
-        return set()
-    data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):
-        with path.open("r+b") as file:
-            file.truncate(len(whole))
-    return {json.loads(line)["line"] for line in whole.splitlines() if line.strip()}
+def finished(path: Path) -> dict[int, bool]:
+    """Lines that have their reply and whether it is good; a last line torn by a crash is cut off.
+    Raises ValueError for a file that this program did not write, and leaves it as it is."""
+    data = path.read_bytes() if path.is_file() else b""
+    *whole, torn = data.split(b"\n")
+    done: dict[int, bool] = {}
+    try:
+        for row in [json.loads(line) for line in whole if line.strip()]:
+            done[int(row["line"])] = "error" not in row
+        if not b'{"line": '.startswith(torn[:9]):
+            raise ValueError("no line of ours begins so")
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise ValueError(f"{path} holds lines that batch.py did not write: choose another output") from None
+    if torn:
+        os.truncate(path, len(data) - len(torn))
+    return done
 
 
-def jobs(path: Path, done: set[int]) -> Jobs:
-    """Number and text of each line that is still to do."""
-    with path.open(encoding="utf-8", errors="surrogateescape") as file:
-        yield from ((n, line) for n, line in enumerate(file, 1) if line.strip() and n not in done)
-
-
-def begin(model: tensorfold.Model, line: str, defaults: dict[str, Any]) -> tuple[Any, tensorfold.SlotHandle]:
-    """An open slot for a line. Raises ValueError or TypeError saying what is wrong with it."""
+def read(line: str) -> dict[str, Any]:
+    """The object in a line. Raises ValueError where there is none."""
     try:
         job = json.loads(line, object_pairs_hook=lambda p: {int(k) if k.isdecimal() else k: v for k, v in p})
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from None
-    if not isinstance(job, dict) or "prompt" not in job:
+    if not isinstance(job, dict):
         raise ValueError('a line must be a JSON object with "prompt"')
-    options = defaults | {k: v for k, v in job.items() if k not in ("prompt", "id")}
-    return job.get("id"), model.open(job["prompt"], **options)
+    return job
 
 
 def run(model: tensorfold.Model, todo: Jobs, out: TextIO, slots: int, defaults: dict[str, Any], bar: Any) -> int:
     """Keeps the slots full, writes each reply as it ends; returns how many lines were bad."""
-    open_slots: list[tuple[int, Any, tensorfold.SlotHandle]] = []
-    bad, tokens, begun, more = 0, 0, time.perf_counter(), True
+    open_slots: list[tuple[dict[str, Any], tensorfold.SlotHandle]] = []
+    bad, tokens, begun, following = 0, 0, time.perf_counter(), next(todo, None)
 
     def write(row: dict[str, Any]) -> None:
         print(json.dumps(row, ensure_ascii=False), file=out, flush=True)
         bar.set_postfix_str(f"{tokens / (time.perf_counter() - begun):.1f} tokens/s", refresh=False)
         bar.update()
 
-    while more or open_slots:
-        while more and len(open_slots) < slots:
-            number, line = next(todo, (0, ""))
-            more = number > 0
+    while following or open_slots:
+        while following and len(open_slots) < slots:
+            (number, line), following = following, next(todo, None)
+            row: dict[str, Any] = {"line": number}
             try:
-                if more:
-                    open_slots.append((number, *begin(model, line, defaults)))
+                job = defaults | read(line)
+                row |= {"id": job.pop("id")} if "id" in job else {}
+                if "prompt" not in job:
+                    raise ValueError('the line has no "prompt"')
+                open_slots.append((row, model.open(job.pop("prompt"), **job)))
             except (ValueError, TypeError) as error:
                 bad += 1
                 bar.write(f"batch.py: line {number} skipped: {error}", file=sys.stderr)
-                write({"line": number, "error": str(error)})
+                write(row | {"error": str(error)})
         model.step()
-        for number, name, slot in [s for s in open_slots if s[2].done]:
-            open_slots.remove((number, name, slot))
+        for row, slot in [s for s in open_slots if s[1].done]:
+            open_slots.remove((row, slot))
             slot.close()
             tokens += len(slot.tokens)
-            row = {"line": number, "text": slot.text, "finish_reason": slot.finish_reason, "seed": slot.seed}
-            more_of_it = {"id": name, "error": str(slot.error) if slot.error else None}
-            write(row | {"tokens": slot.tokens} | {k: v for k, v in more_of_it.items() if v is not None})
+            row |= {"text": slot.text, "finish_reason": slot.finish_reason, "seed": slot.seed, "tokens": slot.tokens}
+            bad += slot.error is not None
+            write(row | ({"error": str(slot.error)} if slot.error else {}))
     return bad
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = arguments(argv)
-    try:
-        done = finished(args.output)
-        total = sum(1 for _ in jobs(args.input, done))
-        defaults = {"max_tokens": args.max_tokens, "temperature": args.temperature}
-        model = tensorfold.Model.load(args.model, max_slots=args.slots)
-        bar = tqdm(total=total, unit="line", disable=args.quiet)
-        with model, bar, args.output.open("a", encoding="utf-8") as out:
-            bad = run(model, jobs(args.input, done), out, args.slots, defaults, bar)
-    except (ValueError, TypeError, OSError) as error:
-        print(f"batch.py: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("batch.py: interrupted; run it again to go on", file=sys.stderr)
-        return 130
-    print(f"batch.py: {total - bad} lines done, {bad} bad, {len(done)} were there already", file=sys.stderr)
-    return 0
+    if args.output.exists() and args.output.samefile(args.input):
+        raise ValueError(f"{args.output} is the input too: choose another output")
+    done = finished(args.output)
+    with args.input.open(encoding="utf-8-sig", errors="surrogateescape") as file:
+        todo = [(number, line) for number, line in enumerate(file, 1) if line.strip() and number not in done]
+    defaults = {"max_tokens": args.max_tokens, "temperature": args.temperature}
+    model = tensorfold.Model.load(args.model, max_slots=args.slots)
+    bar = tqdm(total=len(todo), unit="line", disable=args.quiet)
+    with model, bar, args.output.open("a", encoding="utf-8", errors="backslashreplace") as out:  # as JSON's escapes
+        bad = run(model, iter(todo), out, args.slots, defaults, bar)
+    print(f"batch.py: {len(todo) - bad} lines done, {bad} bad, {len(done)} were there already", file=sys.stderr)
+    return 0 if bad == 0 and all(done.values()) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(console.run(main, interrupted="interrupted; run it again to go on"))

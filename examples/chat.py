@@ -1,4 +1,4 @@
-"""Chats in the terminal: python examples/chat.py. Ctrl-C stops a reply and keeps the session, Ctrl-D ends it."""
+"""Chats in the terminal: python examples/chat.py. Ctrl-C stops a reply, /new begins again, Ctrl-D ends the session."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import tensorfold
+from tensorfold import console
 
 TINY = Path(__file__).parent / "tiny-v41"
 
@@ -19,7 +20,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--system", help="a system message to begin with")
     parser.add_argument("--think", action="store_true", help="reason before answering; reasoning is shown dimmed")
     parser.add_argument("--effort", default="high", help="how long to reason: 1..100, low, high, max (default: high)")
-    parser.add_argument("--max-tokens", type=int, default=512, help="tokens of one reply at most (default: 512)")
+    parser.add_argument("--max-tokens", type=int, help="tokens of one reply at most (default: what the context leaves)")
     parser.add_argument("--temperature", type=float, default=0.0, help="0 takes the likeliest token (default)")
     parser.add_argument("--seed", type=int, help="seed of every reply; without one it is drawn")
     return parser.parse_args(argv)
@@ -34,13 +35,19 @@ class Session:
         self.options |= {"temperature": args.temperature, "seed": args.seed}
         if args.think:
             self.options["reasoning_effort"] = int(args.effort) if args.effort.isdigit() else args.effort
-        self.messages: list[dict[str, Any]] = [{"role": "system", "content": args.system}] if args.system else []
+        self.start: list[dict[str, Any]] = [{"role": "system", "content": args.system}] if args.system else []
+        self.begin()
+        self.model.stream_chat([*self.start, {"role": "user", "content": ""}], **self.options).close()  # wrong options
+
+    def begin(self) -> None:
+        """Another conversation."""
+        self.messages = self.start
 
     def ask(self, text: str) -> None:
         """Streams the reply; an interrupted one stays in the conversation as far as it came."""
         messages = [*self.messages, {"role": "user", "content": text}]
         content = reasoning = ""
-        pieces = self.model.stream_chat(messages, **self.options)  # what is wrong with the arguments is raised here
+        pieces = self.model.stream_chat(messages, **self.options)  # a conversation that has grown too long ends here
         try:
             for piece in pieces:
                 if piece.reasoning:
@@ -74,24 +81,23 @@ def dim(text: str) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = arguments(argv)
-    try:
-        with tensorfold.Model.load(args.model) as model:
-            session = Session(model, args)
-            while True:
-                try:
-                    line = input("> ")
-                except KeyboardInterrupt:
-                    print(dim("\n[Ctrl-D ends the session]"))
-                    continue
-                except EOFError:
-                    print()
-                    return 0
-                if line.strip():
+    with tensorfold.Model.load(args.model) as model:
+        session = Session(model, args)
+        while True:
+            try:
+                line = input("> ").strip()
+                if line == "/new":
+                    session.begin()
+                elif line:
                     session.ask(line)
-    except (ImportError, ValueError, TypeError, OSError, ArithmeticError) as error:
-        print(f"chat.py: {error}", file=sys.stderr)
-        return 1
+            except KeyboardInterrupt:
+                print(dim("\n[Ctrl-D ends the session]"))
+            except EOFError:
+                print()
+                return 0
+            except (ValueError, ArithmeticError) as error:  # the context is full, say: what was said before stays
+                print(dim(f"[{error}]\n[nothing is lost; /new begins another conversation]"))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(console.run(main))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import tensorfold
+from tensorfold import console
 
 TINY = Path(__file__).parent / "tiny-v41"
 
@@ -91,16 +92,10 @@ async def serve(model: tensorfold.Model, args: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = arguments(argv)
-    try:
-        with tensorfold.Model.load(args.model) as model:
-            asyncio.run(serve(model, args))
-    except (ImportError, ValueError, TypeError, OSError, ArithmeticError) as error:
-        print(f"embed_app.py: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    with tensorfold.Model.load(args.model) as model:
+        asyncio.run(serve(model, args))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(console.run(main))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import tensorfold
+from tensorfold import console
 
 TINY = Path(__file__).parent / "tiny-v41"
 
@@ -40,28 +41,21 @@ def show_stats(stats: tensorfold.Stats, seed: int) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = arguments(argv)
-    try:
-        with tensorfold.Model.load(args.model, draft=False if args.no_draft else None) as model:
-            choices = {"max_tokens": args.max_tokens, "temperature": args.temperature, "seed": args.seed}
-            with model.open(args.prompt, **choices) as slot:
-                print(args.prompt, end="", flush=True)
-                shown = 0
-                while not slot.done:
-                    model.step()
-                    print(slot.text[shown:], end="", flush=True)
-                    shown = len(slot.text)
-                print()
-                if slot.error is not None:
-                    raise slot.error
-                show_stats(slot.stats, slot.seed)
-    except (ValueError, TypeError, OSError, ArithmeticError) as error:
-        print(f"generate.py: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\ngenerate.py: interrupted", file=sys.stderr)
-        return 130
+    with tensorfold.Model.load(args.model, draft=False if args.no_draft else None) as model:
+        choices = {"max_tokens": args.max_tokens, "temperature": args.temperature, "seed": args.seed}
+        with model.open(args.prompt, **choices) as slot:
+            print(args.prompt, end="", flush=True)
+            shown = 0
+            while not slot.done:
+                model.step()
+                print(slot.text[shown:], end="", flush=True)
+                shown = len(slot.text)
+            print()
+            if slot.error is not None:
+                raise slot.error
+            show_stats(slot.stats, slot.seed)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(console.run(main))

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tensorfold import Generation, Model
 from tests.app.kit import EXAMPLES, run, start
 
@@ -32,7 +34,7 @@ def rows(path: Path) -> dict[int, dict[str, Any]]:
 def test_good_lines_are_done_and_bad_ones_reported(tmp_path: Path, model: Model) -> None:
     (tmp_path / "in.jsonl").write_text("\n".join(LINES), encoding="utf-8")
     status, out, err = run("batch.py", "in.jsonl", "out.jsonl", "--max-tokens", 6, "--slots", 2, cwd=tmp_path)
-    assert status == 0 and out == "" and "3 lines done, 3 bad, 0 were there already" in err and "tokens/s" in err
+    assert status == 1 and out == "" and "3 lines done, 3 bad, 0 were there already" in err and "tokens/s" in err
     made = rows(tmp_path / "out.jsonl")
     assert sorted(made) == [1, 2, 4, 5, 6, 7]
     assert "line 2 skipped: not JSON" in err and "max_tokens=-1" in made[5]["error"] and '"prompt"' in made[6]["error"]
@@ -58,6 +60,48 @@ def test_after_a_crash_it_goes_on_without_repeating_or_losing_a_line(tmp_path: P
     status, _, err = run("batch.py", "in.jsonl", "out.jsonl", "--quiet", cwd=tmp_path)
     assert status == 0 and f"{before.count(bytes([10]))} were there already" in err
     assert out.read_bytes().startswith(before) and sorted(rows(out)) == list(range(1, 17))
+
+
+def test_a_file_with_bad_lines_is_not_a_success_however_often_it_is_run(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"id": 7}\n' + "[" * 100_000 + "\n", encoding="utf-8")
+    first, again = (run("batch.py", "in.jsonl", "out.jsonl", "--quiet", cwd=tmp_path) for _ in range(2))
+    assert (first[0], again[0]) == (1, 1) and "2 bad, 0 were" in first[2] and "0 bad, 2 were" in again[2]
+    made = rows(tmp_path / "out.jsonl")
+    assert made[1]["id"] == 7 and "not JSON" in made[2]["error"]
+
+
+def test_a_lone_surrogate_comes_back_as_it_came_and_a_byte_order_mark_is_no_line(tmp_path: Path) -> None:
+    line = b'\xef\xbb\xbf{"prompt": "x", "id": "\\ud800 \xe4\xba\xac"}\n{"prompt": "x", "id": "\xff"}\n'
+    (tmp_path / "in.jsonl").write_bytes(line)
+    status, _, err = run("batch.py", "in.jsonl", "out.jsonl", "--max-tokens", 2, "--quiet", cwd=tmp_path)
+    assert status == 0 and "2 lines done" in err
+    made = rows(tmp_path / "out.jsonl")
+    assert (made[1]["id"], made[2]["id"]) == ("\ud800 \u4eac", "\udcff")
+
+
+@pytest.mark.parametrize(
+    "held", [b"a diary\n", b"[1]\n", b'{"text": "x"}\n', b'{"line": 1, "text": "x"}\nnot ours, and no end', b"\xff"]
+)
+def test_a_file_of_others_is_refused_and_left_alone(tmp_path: Path, held: bytes) -> None:
+    (tmp_path / "in.jsonl").write_bytes(b'{"prompt": "x"}\n')
+    (tmp_path / "out.jsonl").write_bytes(held)
+    status, _, err = run("batch.py", "in.jsonl", "out.jsonl", cwd=tmp_path)
+    assert (status, err) == (1, "batch.py: out.jsonl holds lines that batch.py did not write: choose another output\n")
+    assert (tmp_path / "out.jsonl").read_bytes() == held
+
+
+def test_the_input_is_no_output(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_bytes(b"")
+    (tmp_path / "link").symlink_to("in.jsonl")
+    for out in ("in.jsonl", "link"):
+        status, _, err = run("batch.py", "in.jsonl", out, cwd=tmp_path)
+        assert (status, err) == (1, f"batch.py: {out} is the input too: choose another output\n")
+
+
+def test_prompts_may_come_through_a_pipe(tmp_path: Path) -> None:
+    said = '{"prompt": "x"}\n{"prompt": "y"}'
+    status, _, err = run("batch.py", "/dev/stdin", "out.jsonl", "--max-tokens", 2, cwd=tmp_path, said=said)
+    assert status == 0 and "2 lines done" in err and sorted(rows(tmp_path / "out.jsonl")) == [1, 2]
 
 
 def test_eight_slots_are_at_least_as_fast_as_one(model: Model) -> None:

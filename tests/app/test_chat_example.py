@@ -28,6 +28,14 @@ def test_thinking_with_a_system_message(tmp_path: Path) -> None:
     assert (status, err) == (0, "") and "[2 tokens" in out
 
 
+def test_a_full_context_keeps_the_session(tmp_path: Path) -> None:
+    said = f"define: dog\n{'a b c d ' * 1500}\nuse the noun dog in a sentence\n/new\ndefine: dog\n"
+    status, out, err = run("chat.py", cwd=tmp_path, said=said)
+    assert (status, err) == (0, "") and "the context holds 4096" in out and "/new" in out
+    first, second, third = [line for line in out.splitlines() if "prompt tokens reused" in line]
+    assert " 0 of 9 " in first and " 0 of " not in second and " of 9 " in third
+
+
 def test_ctrl_c_stops_the_reply_and_keeps_the_session(tmp_path: Path) -> None:
     process = start("chat.py", "--temperature", "1", "--seed", "1", "--max-tokens", "80", cwd=tmp_path)
     assert process.stdin is not None and process.stdout is not None
