@@ -9,36 +9,17 @@ from __future__ import annotations
 import mlx.core as mx
 import numpy as np
 
+from tensorfold import codes as by_code
 from tensorfold.backend.layout import RowKind
 
-E2M1_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _INV_448 = float(np.float32(1.0 / 448.0))
 _INV_6 = float(np.float32(1.0 / 6.0))
 _NAN = float("nan")
 
 
-def ue8m0_table() -> mx.array:
-    """float32 [256]: value of every UE8M0 byte; 0 is scale zero, 255 is NaN."""
-    values = np.zeros(256, np.float32)
-    values[1:255] = np.ldexp(1.0, np.arange(1, 255) - 127)
-    values[255] = np.nan
-    return mx.array(values)
-
-
-def e4m3_table() -> mx.array:
-    """float32 [256]: value of every e4m3 code; 0x7f and 0xff are NaN."""
-    codes = np.arange(256)
-    exponent, mantissa = (codes >> 3) & 15, codes & 7
-    magnitude = np.where(exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * 2.0 ** (exponent - 10.0))
-    magnitude[(codes & 0x7F) == 0x7F] = np.nan
-    return mx.array(np.where(codes & 0x80, -magnitude, magnitude).astype(np.float32))
-
-
-UE8M0, E4M3 = ue8m0_table(), e4m3_table()
-E2M1_PAIRS = mx.array(
-    [[v * (-1 if n & 8 else 1) for n in (b & 15, b >> 4) for v in (E2M1_VALUES[n & 7],)] for b in range(256)],
-    mx.float32,
-)
+UE8M0, E4M3 = mx.array(by_code.UE8M0), mx.array(by_code.E4M3)
+# both codes of a byte, the lower one first
+E2M1_PAIRS = mx.array(np.stack([np.tile(by_code.E2M1, 16), np.repeat(by_code.E2M1, 16)], 1))
 
 
 def _blocks(x: mx.array, size: int) -> mx.array:

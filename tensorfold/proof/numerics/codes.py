@@ -1,28 +1,16 @@
-"""FP8, FP4 and power-of-two scale codes in numpy: the twin of `codes.h`, bit for bit. Knows no layout.
-
-e4m3: 0x7f and 0xff are NaN, largest 448. e2m1: 0, .5, 1, 1.5, 2, 3, 4, 6 and a sign. UE8M0: 2^(byte - 127), byte 0 is
-scale zero, 255 is NaN.
-"""
+"""FP8, FP4 and power-of-two scale codes in numpy: the twin of `codes.h`, bit for bit. Knows no layout."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tensorfold.codes import E2M1, E4M3, UE8M0
 from tensorfold.proof.numerics.exact import F32, bits, f32, from_bits
 
-
-def _e4m3_table() -> F32:
-    code = np.arange(256)
-    exponent, mantissa = (code >> 3) & 15, code & 7
-    magnitude = np.where(exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * 2.0 ** (exponent - 10.0))
-    magnitude = np.where(code & 127 == 127, np.nan, magnitude)
-    return np.copysign(magnitude, np.where(code > 127, -1.0, 1.0)).astype(f32)
-
-
-E4M3 = _e4m3_table()
-E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], f32)
-UE8M0 = np.where(np.arange(256) == 255, f32(np.nan), from_bits(np.minimum(np.arange(256), 254).astype(np.uint32) << 23))
+__all__ = [
+    "E2M1", "E4M3", "UE8M0", "ceil_ue8m0", "inverse_ue8m0", "pack_nibbles", "to_e2m1", "to_e4m3", "unpack_nibbles",
+]  # fmt: skip
 
 
 def to_e4m3(x: ArrayLike) -> NDArray[np.uint8]:

@@ -1,7 +1,8 @@
 """The keyed noise in numpy: the twin of `keyed.h`, and of the engine's own, bit for bit. Knows no logits.
 
 log E of (seed, position, token): E = -log1p(-v), v from word token % 4 of Philox at counter (token / 4, 0, position)
-under the seed as key; logarithms by the engine's polynomial, every operation rounded to float32 apart.
+under the seed as key. The logarithm is the engine's, which plain MLX operations run: no fma and no division, every
+operation rounded to float32 apart; that of `functions` has both, and is the kernels' own.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensorfold.proof.numerics.exact import F32, f32
+from tensorfold.proof.numerics.functions import LN2_HIGH, LN2_LOW
 from tensorfold.proof.numerics.philox import philox
 
-LN2_HIGH, LN2_LOW = f32(0.693359375), f32(-0.00021219444170128554)
 LOG_P = (0.3333333134651184, -0.25000837445259094, 0.2000129222869873, -0.16622765362262726, 0.14199694991111755,
          -0.13164186477661133, 0.1277911514043808, -0.07646104693412781)  # fmt: skip
 ONE_MINUS_SQRT_HALF = f32(0.2928932309150696)
