@@ -27,5 +27,11 @@ def test_lint_is_clean() -> None:
     check("ruff", "check", "tensorfold", "tests", "examples", "benchmarks")
 
 
+def test_texts_of_kernels_keep_to_120_columns() -> None:
+    texts = [p for s in ("metal", "h", "cpp") for p in (ROOT / "tensorfold").rglob(f"*.{s}")]
+    found = [f"{p.name}:{n}" for p in texts for n, line in enumerate(p.read_text().split("\n"), 1) if len(line) > 120]
+    assert len(texts) > 80 and found == []
+
+
 def test_the_package_says_that_it_is_typed() -> None:
     assert (ROOT / "tensorfold" / "py.typed").exists()

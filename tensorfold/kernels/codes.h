@@ -1,4 +1,5 @@
-// FP8 (e4m3), FP4 (e2m1) and power-of-two scale (UE8M0) codes: exact decoders, round-to-nearest-even encoders. Knows no layout.
+// FP8 (e4m3), FP4 (e2m1) and power-of-two scale (UE8M0) codes: exact decoders, round-to-nearest-even encoders. Knows no
+// layout.
 #pragma once
 #include "portable.h"
 
@@ -29,8 +30,8 @@ P_FN uint p_to_e4m3(float x) {
 // Clamped to 6, ties to the even code; the caller's scale carries NaN, a NaN here is code 7.
 P_FN uint p_to_e2m1(float x) {
   uint u = p_bits(x) & 0x7fffffffu, sign = (p_bits(x) >> 28) & 8u;
-  uint code = uint(u > 0x3e800000u) + uint(u >= 0x3f400000u) + uint(u > 0x3fa00000u) + uint(u >= 0x3fe00000u) + uint(u > 0x40200000u) +
-              uint(u >= 0x40600000u) + uint(u > 0x40a00000u);
+  uint code = uint(u > 0x3e800000u) + uint(u >= 0x3f400000u) + uint(u > 0x3fa00000u) + uint(u >= 0x3fe00000u) +
+              uint(u > 0x40200000u) + uint(u >= 0x40600000u) + uint(u > 0x40a00000u);
   return code | sign;
 }
 // The UE8M0 byte of the smallest power of two >= a, for a normal, infinite (255) or NaN (255).

@@ -84,7 +84,8 @@ P_FN float p_copysign(float a, float s) { return p_float((p_bits(a) & 0x7fffffff
 P_FN float p_max(float a, float b) { return a < b ? b : a; }
 P_FN float p_min(float a, float b) { return b < a ? b : a; }
 
-// Loads flush subnormals to signed zero; stores flush and write one NaN: devices that flush and devices that do not agree.
+// Loads flush subnormals to signed zero; stores flush and write one NaN: devices that flush and devices that do not
+// agree.
 P_FN float p_flush(float a) {
   uint u = p_bits(a);
   return p_float((u & 0x7f800000u) == 0u ? u & 0x80000000u : u);
@@ -137,7 +138,8 @@ P_FN uint p_laneor(uint v) {
   return v | simd_shuffle_xor(v, ushort(1));
 }
 // Sum of N threadgroup values (a power of two), balanced tree, neighbours first.
-template <int N> P_FN float p_treesum(const P_TG float* part) {
+template <int N>  // values, a power of two
+P_FN float p_treesum(const P_TG float* part) {
   float a[N];
   for (int i = 0; i < N; i++) a[i] = part[i];
   for (int d = 1; d < N; d = d * 2) {
@@ -145,7 +147,8 @@ template <int N> P_FN float p_treesum(const P_TG float* part) {
   }
   return a[0];
 }
-template <int N> P_FN float p_treemax(const P_TG float* part) {
+template <int N>  // values, a power of two
+P_FN float p_treemax(const P_TG float* part) {
   float a = part[0];
   for (int i = 1; i < N; i++) a = p_max(a, part[i]);
   return a;

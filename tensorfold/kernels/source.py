@@ -220,7 +220,7 @@ def parse(path: Path, overrides: Mapping[str, str] | None = None) -> KernelText:
     start = next((i for i, line in enumerate(lines) if "[[kernel]]" in line.text), None)
     if start is None:
         raise SourceError(f"{path.name}: no [[kernel]] function")
-    head = start - 1 if start and lines[start - 1].text.lstrip().startswith("template") else start
+    head = _template(lines, start)
     text = "\n".join(line.text for line in lines[head:])
     match = re.match(r"\s*(?:template\s*<([^>]*)>\s*)?\[\[kernel\]\]\s*void\s+(\w+)\s*\(", text)
     if not match:
@@ -239,6 +239,17 @@ def parse(path: Path, overrides: Mapping[str, str] | None = None) -> KernelText:
     template = tuple((p.split()[-1], p.split()[0]) for p in (match[1] or "").split(",") if p.strip())
     parameters = tuple(_parameter(p, path.name) for p in text[match.end() : close].split(",") if p.strip())
     return KernelText(path.name, tuple(lines[:head]), template, parameters, body)
+
+
+def _template(lines: Sequence[Line], start: int) -> int:
+    """The line where the template before line `start` begins, or `start` where there is none."""
+    for head in range(start - 1, -1, -1):
+        text = lines[head].text
+        if text.lstrip().startswith("template"):
+            return head
+        if text.rstrip().endswith((";", "}")):
+            break
+    return start
 
 
 def _matching(text: str, start: int, pair: str) -> int:

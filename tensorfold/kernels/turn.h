@@ -3,7 +3,7 @@
 #include "portable.h"
 
 // (a, b) -> (a c - b s, a s + b c), or with -s when INVERSE; every product rounded (and flushed), then their sum.
-template <bool INVERSE>
+template <bool INVERSE>  // turned back
 P_FN void rope_turn(P_THREAD float* v, float c, float s) {
   float a = v[0], b = v[1];
   if (INVERSE) s = p_neg(s);

@@ -48,7 +48,8 @@ P_FN void p_e2m1x8(uint q, thread float4& lo, thread float4& hi) {
 #else
 P_FN uint4 p_ldw(const uint4* p) {
   uint4 r;
-  asm("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(p));
+  asm("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+      : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(p));
   return r;
 }
 P_FN float2 p_h2f(uint b) {
@@ -61,7 +62,8 @@ P_FN float2 p_h2f(uint b) {
 // the hardware's exact conversion (compute capability 8.9 and later)
 P_FN float4 p_e4m3x4(uint q) {
   uint a, b;
-  asm("{.reg .b16 l,h; mov.b32 {l,h}, %2; cvt.rn.f16x2.e4m3x2 %0, l; cvt.rn.f16x2.e4m3x2 %1, h;}" : "=r"(a), "=r"(b) : "r"(q));
+  asm("{.reg .b16 l,h; mov.b32 {l,h}, %2; cvt.rn.f16x2.e4m3x2 %0, l; cvt.rn.f16x2.e4m3x2 %1, h;}"
+      : "=r"(a), "=r"(b) : "r"(q));
   float2 u = p_h2f(a), v = p_h2f(b);
   float4 r;
   r.x = u.x;
@@ -91,7 +93,8 @@ P_FN float p_bfhi(uint q) { return p_flush(p_float(q & 0xffff0000u)); }
 
 // One step of the tree over lanes: of H sums each lane keeps half and adds the partner's, so that each is formed once;
 // an odd H is summed in both lanes, and the one with `up` does not own it. `base` is the first sum that is left.
-template <int H> P_FN void p_fold(P_THREAD float* a, ushort distance, bool up, P_THREAD uint& base, P_THREAD bool& own) {
+template <int H>  // sums a lane holds before this step
+P_FN void p_fold(P_THREAD float* a, ushort distance, bool up, P_THREAD uint& base, P_THREAD bool& own) {
   if (H % 2 == 0) {
     #pragma unroll
     for (int i = 0; i < H / 2; i++) {

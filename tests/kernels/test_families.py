@@ -71,3 +71,9 @@ def test_kernels_know_nothing_above_them() -> None:
     for path in RUNS.rglob("*.py"):
         known = {name for name in imported(path) if name.startswith("tensorfold.")}
         assert all(name.startswith(("tensorfold.kernels", "tensorfold.small")) for name in known), path
+
+
+def test_no_kernel_is_judged_by_its_own_order() -> None:
+    for proof in families.all_proofs().values():
+        truth, order = (getattr(f, "func", f) for f in (proof.reference, proof.stated))
+        assert truth.__module__.endswith(".reference") and order.__module__.endswith(".stated"), proof.name

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tensorfold import kernels
-from tensorfold.kernels.source import SourceError, backend_text, parse
+from tensorfold.kernels.source import SourceError, backend_text, included_files, parse
 from tensorfold.proof import families
 from tensorfold.proof.proof import Mistake, Proof
 
+TEXTS = {path for proof in families.all_proofs().values() for path in included_files(proof.kernel.path)}
 GOOD = """// about inf and x_shape
 #include "portable.h"
 P_FN float twice(float a) { return p_add(a, a); }
@@ -31,6 +33,14 @@ def _write(folder: Path, text: str) -> Path:
     path = folder / "k.metal"
     path.write_text(text)
     return path
+
+
+def test_a_template_of_several_lines(tmp_path: Path) -> None:
+    lines = "template <\n    typename T,  // what x holds, or y\n    int N>       // how many\n"
+    assert parse(_write(tmp_path, GOOD.replace("template <typename T, int N>\n", lines))).template == (
+        ("T", "typename"),
+        ("N", "int"),
+    )
 
 
 def test_parts(tmp_path: Path) -> None:
@@ -120,6 +130,29 @@ def test_every_kernel_is_small_text(proof: Proof) -> None:
     assert proof.bound.reason
     for mistake in proof.mistakes:
         proof.planted(mistake)
+
+
+@pytest.mark.parametrize("path", sorted(TEXTS), ids=lambda p: p.name)
+def test_every_template_number_says_what_it_counts(path: Path) -> None:
+    """A line of its own, with words beside it."""
+    text = path.read_text("ascii")
+    for template in re.finditer(r"(?m)^template\s*<.*?>[^\n]*$", re.sub(r"(?m)//.*$", hidden, text), re.S):
+        for line in text[template.start() : template.end()].split("\n"):
+            code, _, words = line.partition("//")
+            numbers = re.findall(r"\b(?:int|bool) \w+(?=\s*[,>])", code)
+            assert len(numbers) <= 1 and (words.strip() or not numbers), f"{path.name}: {line}"
+
+
+def hidden(comment: re.Match[str]) -> str:
+    """As many signs that begin and end nothing."""
+    return "_" * len(comment[0])
+
+
+@pytest.mark.parametrize("path", sorted(p for p in TEXTS if p.suffix == ".metal"), ids=lambda p: p.name)
+def test_a_kernels_head_says_what_in_what_order_and_by_whom(path: Path) -> None:
+    head = path.read_text("ascii").split("\n#include")[0]
+    assert all(line.startswith("//") for line in head.split("\n"))
+    assert re.search(r"\n// Order\b", head) and re.search(r"\n// Threads\b|how threads|who computes", head)
 
 
 def test_unknown_name() -> None:

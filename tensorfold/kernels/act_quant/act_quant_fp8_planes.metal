@@ -1,9 +1,14 @@
 // act_quant_fp8 and back as float planes, exact: element 16 c + 4 j + e of a row at [j, c, e], what matvec_fp8 reads.
-// It has no order. A thread holds V neighbours of a row, P threadgroups share a row; threads past its end only take part in
+//
+// Order: none, every step is exact.
+// Threads: a thread holds V neighbours of a row, P threadgroups share a row; threads past its end only take part in
 // shuffles.
 #include "fp8_block.h"
 
-template <int K, int V, int P>
+template <
+    int K,  // elements of a row
+    int V,  // neighbours of a row that a thread holds
+    int P>  // threadgroups that share a row
 [[kernel]] void act_quant_fp8_planes(
     const device bfloat16_t* x,       // [N, K]
     device float* y,                  // [N, 4, K / 16, 4]

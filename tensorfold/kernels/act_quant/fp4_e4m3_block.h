@@ -4,7 +4,7 @@
 
 // e4m3 of max(max |v|, 6 * 2^-9) / 6, a true division, at most 448; 0x7f (NaN) where a value is not finite.
 // The maximum is of bit patterns, so it has no order and NaN wins.
-template <int V>
+template <int V>  // neighbouring values that a lane holds; 16 / V lanes hold a block
 P_FN uint fp4_e4m3_scale(const P_THREAD float* v) {
   uint top = p_bits(0.01171875f);
   for (int i = 0; i < V; i++) top = p_maxu(top, p_bits(v[i]) & 0x7fffffffu);
@@ -16,9 +16,11 @@ P_FN uint fp4_e4m3_code(float v, uint scale) {
   if (scale == 0x7fu) return (p_bits(v) >> 28) & 8u;
   return p_to_e2m1(p_div(v, p_e4m3(scale)));
 }
-// codes of the V neighbours from `at` (V even) into a packed row, K / 2 bytes of nibbles and K / 16 scales; the block's first
-// lane writes its scale
-template <int K, int V>
+// codes of the V neighbours from `at` (V even) into a packed row, K / 2 bytes of nibbles and K / 16 scales; the block's
+// first lane writes its scale
+template <
+    int K,  // elements of a row
+    int V>  // neighbouring values that a lane holds; 16 / V lanes hold a block
 P_FN void fp4_e4m3_pack(P_DEV uchar* row, uint at, const P_THREAD float* v, uint scale) {
   for (int i = 0; i < V; i += 2) {
     row[(at + uint(i)) / 2u] = uchar(fp4_e4m3_code(v[i], scale) | (fp4_e4m3_code(v[i + 1], scale) << 4));

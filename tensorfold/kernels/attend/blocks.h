@@ -1,5 +1,5 @@
-// A block's packed rows on their way to the outputs of attention, straight from where they lie: a SIMD group adds P times value,
-// column after column, for 32 E elements of HG heads, E neighbouring ones a lane. Knows no score.
+// A block's packed rows on their way to the outputs of attention, straight from where they lie: a SIMD group adds P
+// times value, column after column, for 32 E elements of HG heads, E neighbouring ones a lane. Knows no score.
 #pragma once
 #include "rows.h"
 
@@ -13,7 +13,9 @@ struct AttendRuns {
   int packed_held;
 };
 // BYTES bytes of codes, the first one lowest in the first word; one load where rows are WIDE.
-template <int BYTES, bool WIDE>
+template <
+    int BYTES,  // bytes of codes
+    bool WIDE>  // rows begin at multiples of 16 bytes
 P_FN void attend_codes(const P_DEV uchar* at, P_THREAD uint* word) {
   if (BYTES >= 4) {
     attend_words<(BYTES >= 4 ? BYTES / 4 : 1), WIDE>(at, word);
@@ -23,11 +25,17 @@ P_FN void attend_codes(const P_DEV uchar* at, P_THREAD uint* word) {
     word[0] = attend_bytes(at, uint(BYTES));
   }
 }
-// What N columns of one kind hold of elements first .. first + E - 1: codes and scale bytes, zeros where a column is empty.
-template <int D, int E, int N, bool NEAR, bool WIDE>
+// What N columns of one kind hold of elements first .. first + E - 1: codes and scale bytes, zeros where a column is
+// empty.
+template <
+    int D,      // elements of a head
+    int E,      // neighbouring elements of an output that a lane sums
+    int N,      // columns at once
+    bool NEAR,  // window rows, else compressed ones
+    bool WIDE>  // rows begin at multiples of 16 bytes
 P_FN void attend_fetch(
-    const P_DEV uchar* cache, const P_DEV uchar* fresh, int held, const P_TG int* place, uint first, P_THREAD uint* code,
-    P_THREAD uint* scale) {
+    const P_DEV uchar* cache, const P_DEV uchar* fresh, int held, const P_TG int* place, uint first,
+    P_THREAD uint* code, P_THREAD uint* scale) {
   constexpr int BYTES = NEAR ? E : E / 2, WORDS = BYTES < 4 ? 1 : BYTES / 4;
   #pragma unroll
   for (int c = 0; c < N; c++) {
@@ -43,7 +51,8 @@ P_FN void attend_fetch(
   }
 }
 // N weights: one, or N at a multiple of four.
-template <int N> P_FN void attend_weights(const P_TG float* p, P_THREAD float* weight) {
+template <int N>  // columns at once
+P_FN void attend_weights(const P_TG float* p, P_THREAD float* weight) {
   #pragma unroll
   for (int i = 0; i < N; i += 4) {
     if (N == 1) {
@@ -58,7 +67,12 @@ template <int N> P_FN void attend_weights(const P_TG float* p, P_THREAD float* w
   }
 }
 // Those columns in order, weights from p on: sum[h * E + e] = fma(P, value, sum).
-template <int HG, int E, int SPAN, int N, bool NEAR>
+template <
+    int HG,     // heads of a threadgroup, which share decoded columns
+    int E,      // neighbouring elements of an output that a lane sums
+    int SPAN,   // columns at a time, whole blocks of 64
+    int N,      // columns at once
+    bool NEAR>  // window rows, else compressed ones
 P_FN void attend_add(const P_THREAD uint* code, const P_THREAD uint* scale, const P_TG float* p, P_THREAD float* sum) {
   constexpr int BYTES = NEAR ? E : E / 2, WORDS = BYTES < 4 ? 1 : BYTES / 4, EACH = NEAR ? 4 : 8;
   float weight[HG * N];
@@ -79,17 +93,26 @@ P_FN void attend_add(const P_THREAD uint* code, const P_THREAD uint* scale, cons
   }
 }
 // `count` columns of one kind, a multiple of N; the next N are on their way while N are added, but for single ones.
-template <int HG, int D, int E, int SPAN, int N, bool NEAR, bool WIDE>
+template <
+    int HG,     // heads of a threadgroup, which share decoded columns
+    int D,      // elements of a head
+    int E,      // neighbouring elements of an output that a lane sums
+    int SPAN,   // columns at a time, whole blocks of 64
+    int N,      // columns at once
+    bool NEAR,  // window rows, else compressed ones
+    bool WIDE>  // rows begin at multiples of 16 bytes
 P_FN void attend_columns(
-    const P_DEV uchar* cache, const P_DEV uchar* fresh, int held, const P_TG int* place, const P_TG float* p, uint count,
-    uint first, P_THREAD float* sum) {
+    const P_DEV uchar* cache, const P_DEV uchar* fresh, int held, const P_TG int* place, const P_TG float* p,
+    uint count, uint first, P_THREAD float* sum) {
   constexpr int BYTES = NEAR ? E : E / 2, WORDS = N * (BYTES < 4 ? 1 : BYTES / 4);
   constexpr bool AHEAD = N > 1;
   uint code[WORDS], scale[N], later[WORDS], later_scale[N];
   #pragma unroll 1
   for (uint c = 0u; c < count + (AHEAD ? uint(N) : 0u); c += uint(N)) {
     // one text for the first fetch, the rounds and the last addition: short code is fetched sooner
-    if (c < count) attend_fetch<D, E, N, NEAR, WIDE>(cache, fresh, held, place + c, first, AHEAD ? later : code, AHEAD ? later_scale : scale);
+    if (c < count)
+      attend_fetch<D, E, N, NEAR, WIDE>(
+          cache, fresh, held, place + c, first, AHEAD ? later : code, AHEAD ? later_scale : scale);
     if (!AHEAD) attend_add<HG, E, SPAN, N, NEAR>(code, scale, p + c, sum);
     if (AHEAD && c > 0u) attend_add<HG, E, SPAN, N, NEAR>(code, scale, p + c - uint(N), sum);
     #pragma unroll
@@ -98,11 +121,17 @@ P_FN void attend_columns(
     for (int i = 0; i < N && AHEAD; i++) scale[i] = later_scale[i];
   }
 }
-// The 64 columns from `column` on, of which those below `near` are the window's; what is empty from some sixteen on is left out.
-template <int HG, int D, int E, int SPAN, bool WIDE>
+// The 64 columns from `column` on, of which those below `near` are the window's; what is empty from some sixteen on is
+// left out.
+template <
+    int HG,     // heads of a threadgroup, which share decoded columns
+    int D,      // elements of a head
+    int E,      // neighbouring elements of an output that a lane sums
+    int SPAN,   // columns at a time, whole blocks of 64
+    bool WIDE>  // rows begin at multiples of 16 bytes
 P_FN void attend_block(
-    AttendRuns runs, const P_TG int* place, const P_TG uint* used, const P_TG float* p, uint column, uint near, uint first,
-    P_THREAD float* sum) {
+    AttendRuns runs, const P_TG int* place, const P_TG uint* used, const P_TG float* p, uint column, uint near,
+    uint first, P_THREAD float* sum) {
   constexpr int N = 4;
   uint count = 64u, close = near <= column ? 0u : p_minu(near - column, 64u);
   while (count > 0u && used[(column + count) / 16u - 1u] == 0u) count -= 16u;
@@ -126,6 +155,7 @@ P_FN void attend_block(
   }
   if (even < count) {
     attend_columns<HG, D, E, SPAN, N, false, WIDE>(
-        runs.packed, runs.packed_new, runs.packed_held, place + column + even, p + column + even, count - even, first, sum);
+        runs.packed, runs.packed_new, runs.packed_held, place + column + even, p + column + even, count - even, first,
+        sum);
   }
 }

@@ -1,10 +1,18 @@
-// The two halves of attention's first product: low, normed and quantised to FP8 planes; kv, normed, turned and packed as a
-// window row. Every step rounds as its own kernel does: the bits of rms_norm, rope, act_quant_fp8_planes and _pack, whose
-// orders these are. Two threadgroups of 32 G threads a row, one a half; a thread holds V neighbours at a time.
+// The two halves of attention's first product: low, normed and quantised to FP8 planes; kv, normed, turned and packed
+// as a window row.
+//
+// Order: those of rms_norm, rope, act_quant_fp8_planes and act_quant_fp8_pack, whose bits these are: every step rounds
+// as its own kernel does.
+// Threads: two threadgroups of 32 G threads a row, one a half; a thread holds V neighbours at a time. Grid (2, R).
 #include "act_quant/fp8_block.h"
 #include "rope_pack/turned.h"
 
-template <int K, int D, int RD, int G, int V>
+template <
+    int K,   // elements of low
+    int D,   // elements of kv
+    int RD,  // of which the last are turned
+    int G,   // SIMD groups of a threadgroup
+    int V>   // neighbours that a thread holds at a time, an even number
 [[kernel]] void attn_norms(
     const device bfloat16_t* low,      // [R, K]
     const device bfloat16_t* q_norm,   // [K]
@@ -18,9 +26,10 @@ template <int K, int D, int RD, int G, int V>
     uint thread_index_in_simdgroup [[thread_index_in_simdgroup]],
     uint simdgroup_index_in_threadgroup [[simdgroup_index_in_threadgroup]],
     uint thread_index_in_threadgroup [[thread_index_in_threadgroup]]) {
-  P_SHARED float part[8];
+  P_SHARED float part[8];  // group sums of squares
   uint lane = thread_index_in_simdgroup, group = simdgroup_index_in_threadgroup;
   ulong row = threadgroup_position_in_grid.y;
+  // ---- the norm's sums of this half
   bool queries = threadgroup_position_in_grid.x == 0u;
   if (queries) {
     rms_sums<K, G>(low + row * uint(K), group, lane, part);
@@ -28,6 +37,7 @@ template <int K, int D, int RD, int G, int V>
     rms_sums<D, G>(kv + row * uint(D), group, lane, part);
   }
   P_BARRIER();
+  // ---- normed, turned, quantised
   float v[V];
   uint first = thread_index_in_threadgroup * uint(V), step = uint(32 * G * V);
   if (queries) {

@@ -1,8 +1,11 @@
-// The best visible score of each block of BLOCK columns; +inf for the block of the newest visible one; NaN for a block with no
-// visible column or with a NaN. A maximum, so it has no order. A thread owns one block; grid (blocks over threads, R rows).
+// The best visible score of each block of BLOCK columns; +inf for the block of the newest visible one; NaN for a block
+// with no visible column or with a NaN.
+//
+// Order: none, a maximum has none.
+// Threads: one a block; grid (blocks, R rows).
 #include "portable.h"
 
-template <int BLOCK>
+template <int BLOCK>  // columns of a block
 [[kernel]] void block_scores(
     const device float* scores,       // [R, C]
     const device int* visible,        // [R]

@@ -1,10 +1,14 @@
-// Pools the two tokens of a group: y = c0 w0 + c1 w1, w the softmax of the gates (g0, g1) of each dimension; bfloat16.
+// Pools the two tokens of a group: y = c0 w0 + c1 w1, w the softmax of the gates (g0, g1) of each dimension. A token's
+// place is below S in the slots' open pairs, else place - S in this round's rows.
+//
 // Order: m = max, e = exp(g - m), t = e0 + e1, w = e / t, both products rounded, then added; one rounding to bfloat16.
-// A token's place is below S in the slots' open pairs, else place - S in this round's rows. A thread takes E elements, a
-// threadgroup's width apart; grid (D over threads, M groups).
+// Threads: a thread takes E elements, a threadgroup's width apart; grid (D over threads, M groups).
 #include "maths.h"
 
-template <int S, int D, int E>
+template <
+    int S,  // slots with an open pair: places below it are those
+    int D,  // elements of a row
+    int E>  // elements a thread takes, a threadgroup's width apart
 [[kernel]] void compress_pair(
     const device float* opened,       // [S, 2, D]: value, gate
     const device float* own,          // [R, 2, D]: value, gate
@@ -21,7 +25,8 @@ template <int S, int D, int E>
     if (d < uint(D)) {
       for (uint i = 0u; i < 2u; i++) {
         int place = partner[row * 2u + i];
-        const P_DEV float* pair = place < S ? opened + ulong(place) * uint(2 * D) : own + ulong(place - S) * uint(2 * D);
+        const P_DEV float* pair =
+            place < S ? opened + ulong(place) * uint(2 * D) : own + ulong(place - S) * uint(2 * D);
         c[i] = p_load(pair[d]);
         g[i] = p_load(pair[uint(D) + d]);
       }

@@ -1,8 +1,11 @@
-// y = table[ids]: one row of the table a token, values as loaded (subnormals zero, one NaN).
-// One thread an element; grid (D over threads, R rows). Ids are in range: the host has looked.
+// y = table[ids]: one row of the table a token, values as loaded (subnormals zero, one NaN). Ids are in range: the host
+// has looked.
+//
+// Order: none, values are copied.
+// Threads: one an element; grid (D over threads, R rows).
 #include "portable.h"
 
-template <int D>
+template <int D>  // elements of a row
 [[kernel]] void embed(
     const device int* ids,            // [R]
     const device bfloat16_t* table,   // [V, D]

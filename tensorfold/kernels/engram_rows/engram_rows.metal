@@ -1,8 +1,13 @@
-// y = bf16(e4m3 code * 2^scale), one scale every 32 codes: a product that bfloat16 holds exactly; it has no order.
-// A thread decodes V neighbours of a row of W codes, P threadgroups share a row.
+// y = bf16(e4m3 code * 2^scale), one scale every 32 codes: a product that bfloat16 holds exactly.
+//
+// Order: none, every step is exact.
+// Threads: a thread decodes V neighbours of a row of W codes, P threadgroups share a row.
 #include "codes.h"
 
-template <int W, int V, int P>
+template <
+    int W,  // codes of a row
+    int V,  // neighbours of a row that a thread decodes
+    int P>  // threadgroups that share a row
 [[kernel]] void engram_rows(
     const device uchar* codes,        // [R, W]
     const device uchar* scales,       // [R, W / 32]

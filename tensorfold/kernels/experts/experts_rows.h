@@ -1,12 +1,15 @@
-  // The body of a kernel of gathered experts, after `pairs`, `pair`, `tile`, `matrix`, `matrices`, `share` and `y` are set.
+  // The body of a kernel of gathered experts, after `pairs`, `pair`, `tile`, `matrix`, `matrices`, `share` and `y` are
+  // set: y[pair, n] = sum over k of w[n, k] x[pair / share, k], w the matrix of expert ids[pair] read at its place in
+  // the shard. Knows no layout of pairs.
   //
-  // y[pair, n] = sum over k of w[n, k] x[pair / share, k], w the matrix of expert ids[pair] read at its place in the shard.
-  // Order, from K alone: blocks of 32 neighbours of K; p = code x of the first, then fma upwards; a running sum v = 0 .. LK - 1
-  // takes blocks v, v + LK, ... as fma(p, 2^s, sum), flushed, from +0; the LK sums as a tree, neighbours first, each addition
-  // flushed. LK is the largest power of two that divides K / 32, 32 at most. One rounding. The bits are equal on every device
-  // for x zero, NaN or 2^-100 .. 2^100 in magnitude: what act_quant_fp8 gives is 2^-31 at least.
-  // A lane holds sum `kl` of TN rows, a threadgroup WN SIMD groups. The threadgroups of the first pair that names an expert
-  // compute all pairs of that expert, RG of them from one read of a weight; the others leave.
+  // Order, from K alone: blocks of 32 neighbours of K; p = code x of the first, then fma upwards. A running sum v = 0
+  // .. LK - 1 takes blocks v, v + LK, ... as fma(p, 2^s, sum), flushed, from +0; the LK sums as a tree, neighbours
+  // first, each addition flushed. LK is the largest power of two that divides K / 32, 32 at most. One rounding. The
+  // bits are equal on every device for x zero, NaN or 2^-100 .. 2^100 in magnitude: what act_quant_fp8 gives is 2^-31
+  // at least.
+  // Threads: a lane holds sum `kl` of TN rows, a threadgroup has WN SIMD groups. The threadgroups of the first pair
+  // that names an expert compute all pairs of that expert, RG of them from one read of a weight; the others leave.
+  // ---- this lane's rows of the matrix, and where the matrix lies
   const uint C = uint(K) / 32u, STEPS = C / uint(LK);
   uint lane = thread_index_in_simdgroup, kl = lane % uint(LK);
   uint first = (tile * uint(WN) + simdgroup_index_in_threadgroup) * uint(32 / LK * TN);
@@ -17,6 +20,7 @@
   ulong weights_at = place[entry] - origin[0], factors_at = place[entry + 1u] - origin[0];
   const P_DEV uchar* weights = shard + weights_at;
   const P_DEV uchar* factors = shard + factors_at;
+  // ---- the pairs of this expert, 32 looked at a time; a later pair's threadgroups leave
   for (uint base = 0u; base < pairs; base += 32u) {
     uint hits = p_laneor(base + lane < pairs && ids[base + lane] == expert ? 1u << lane : 0u);
     uint below = pair >= base + 32u ? 0xffffffffu : pair > base ? (1u << (pair - base)) - 1u : 0u;
@@ -30,6 +34,7 @@
         count += hits != 0u ? 1u : 0u;
         hits = hits & (hits - 1u);
       }
+      // ---- RG pairs together: PF blocks of codes loaded at a time
       float sums[RG * TN];
       #pragma unroll
       for (int i = 0; i < RG * TN; i++) sums[i] = 0.0f;
@@ -47,6 +52,7 @@
             sw[f * TN + i] = factors[at];
           }
         }
+        // ---- their products with x, eight elements at a time, then the scale
         #pragma unroll
         for (int f = 0; f < PF; f++) {
           uint block = (step + uint(f)) * uint(LK) + kl;
@@ -83,6 +89,7 @@
           }
         }
       }
+      // ---- the tree over the lanes, and y
       #pragma unroll
       for (int g = 0; g < RG; g++) if (g == 0 || uint(g) < count) {
         #pragma unroll

@@ -1,8 +1,20 @@
-// gate = w1 x and up = w3 x of the experts each row goes to, FP4 read where it lies, rounded once to bfloat16; one launch.
-// The order of sums and who computes what stand in experts_rows.h. Grid: tiles of w1, then of w3, by pairs (row, pick).
+// gate = w1 x and up = w3 x of the experts each row goes to, FP4 read where it lies, rounded once to bfloat16; one
+// launch.
+//
+// Order, and who computes what: experts_rows.h. Grid: tiles of w1, then of w3, by pairs (row, pick).
 #include "experts.h"
 
-template <typename X, int K, int N, int PICKS, int LK, int W, int WN, int TN, int PF, int RG>
+template <
+    typename X,  // type of x: float planes or bfloat16 rows
+    int K,       // columns of a matrix: elements of a row of x
+    int N,       // rows of a matrix
+    int PICKS,   // experts a row goes to
+    int LK,      // lanes that share a row's running sums: as many sums
+    int W,       // bytes a load of codes may take: 4, 8 or 16
+    int WN,      // SIMD groups of a threadgroup, on other rows of a matrix
+    int TN,      // neighbouring rows of a matrix a lane sums
+    int PF,      // blocks of each loaded at a time
+    int RG>      // pairs of one expert that share a read of a weight
 [[kernel]] void experts_up(
     const device X* x,                // bfloat16 [R, K] or float [R, 4, K / 16, 4], exact
     const device int* ids,            // [R, PICKS]

@@ -1,16 +1,20 @@
-// The streams' weighted sum and the norm's factor, in the orders hc_collapse_norm.metal states. Knows no layout of rows.
+// The streams' weighted sum and the norm's factor, in the orders hc_collapse_norm.metal states. Knows no layout of
+// rows.
 #pragma once
 #include "portable.h"
 
 // one element of N streams, weighted
-template <int N> P_FN float collapse(const P_THREAD float* p, const P_THREAD float* v) {
+template <int N>  // streams of a row
+P_FN float collapse(const P_THREAD float* p, const P_THREAD float* v) {
   float h = p_mulz(p[0], v[0]);
   #pragma unroll
   for (int i = 1; i < N; i++) h = p_flush(p_fma(p[i], v[i], h));
   return h;
 }
 // 1 / sqrt(mean(h^2) + eps) of the D values held as bfloat16 bits, by a threadgroup of G SIMD groups; part has 8 places
-template <int D, int G>
+template <
+    int D,  // elements of a stream
+    int G>  // SIMD groups of the threadgroup
 P_FN float norm_factor(const P_TG ushort* held, P_TG float* part, float eps, uint lane, uint simd) {
   P_BARRIER();
   for (uint g = simd; g < 8u; g += uint(G)) {

@@ -1,16 +1,18 @@
-// What stands before a sublayer, in one launch: the mix of the streams as they are now, and the streams collapsed with the
-// weights of the mix before, normed, and quantised for the matrices that follow.
+// What stands before a sublayer, in one launch: the mix of the streams as they are now, and the streams collapsed with
+// the weights of the mix before, normed, and quantised for the matrices that follow.
 //
-// Orders: those of hc_mix, hc_collapse_norm and act_quant_fp8_planes, whose headers do the work. Grid (2, R) threadgroups
-// of 32 G threads: of a row's two the first normalises and the second mixes, one SIMD group for all. A thread of the first
-// holds V neighbours in each of P passes from the one reading of the streams to the end.
+// Order: those of hc_mix, hc_collapse_norm and act_quant_fp8_planes, whose headers do the work.
+// Threads: grid (2, R) threadgroups of 32 G threads. Of a row's two the first normalises and the second mixes, one SIMD
+// group for all. A thread of the first holds V neighbours in each of P passes from the one reading of the streams to
+// the end.
 #include "act_quant/fp8_block.h"
 #include "hc_collapse_norm/hc_collapse.h"
 #include "hc_mix/hc_mix.h"
 #include "wide.h"
 
 // V neighbours of a row of bfloat16, 8 bytes a load
-template <int V> P_FN void neighbours(const P_DEV bfloat16_t* x, P_THREAD float* v) {
+template <int V>  // neighbours that a thread holds in a pass, a multiple of 4
+P_FN void neighbours(const P_DEV bfloat16_t* x, P_THREAD float* v) {
   #pragma unroll
   for (int i = 0; i < V / 4; i++) {
     uint2 q = ((const P_DEV uint2*)x)[i];
@@ -21,7 +23,15 @@ template <int V> P_FN void neighbours(const P_DEV bfloat16_t* x, P_THREAD float*
   }
 }
 
-template <int D, int N, int C, int K, int ITERATIONS, int G, int V, int P>
+template <
+    int D,           // elements of a stream
+    int N,           // streams of a row
+    int C,           // chunks of 512 elements of a row's streams
+    int K,           // elements of a row's streams together
+    int ITERATIONS,  // turns of the double normalisation
+    int G,           // SIMD groups of a threadgroup
+    int V,           // neighbours that a thread holds in a pass, a multiple of 4
+    int P>           // passes over a row
 [[kernel]] void hc_enter(
     const device float* part,         // [R, C, 25]
     const device float* base,         // [24]
@@ -40,9 +50,10 @@ template <int D, int N, int C, int K, int ITERATIONS, int G, int V, int P>
     uint thread_index_in_simdgroup [[thread_index_in_simdgroup]],
     uint simdgroup_index_in_threadgroup [[simdgroup_index_in_threadgroup]],
     uint thread_index_in_threadgroup [[thread_index_in_threadgroup]]) {
-  P_SHARED ushort held[D];
-  P_SHARED float sums[8];
+  P_SHARED ushort held[D];  // the collapsed row, as bfloat16 holds it
+  P_SHARED float sums[8];   // group sums of its squares
   uint lane = thread_index_in_simdgroup, simd = simdgroup_index_in_threadgroup, row = threadgroup_position_in_grid.y;
+  // ---- the second threadgroup: the mix of the streams as they are now
   if (threadgroup_position_in_grid.x == 1u) {
     if (simd == 0u) {
       mix_row<C, K, ITERATIONS>(part + ulong(row) * uint(C * 25), base, scale[mix_scale(lane)], norm_eps[0], hc_eps[0],
@@ -50,6 +61,7 @@ template <int D, int N, int C, int K, int ITERATIONS, int G, int V, int P>
     }
     return;
   }
+  // ---- the first: the streams collapsed, rounded and kept
   const uint step = uint(32 * G * V);
   uint first = thread_index_in_threadgroup * uint(V);
   ulong at = ulong(row) * uint(N * D), to = ulong(row) * uint(D);
@@ -73,6 +85,7 @@ template <int D, int N, int C, int K, int ITERATIONS, int G, int V, int P>
       }
     }
   }
+  // ---- normed, rounded, quantised
   float r = norm_factor<D, G>(held, sums, norm_eps[0], lane, simd);
   #pragma unroll
   for (int pass = 0; pass < P; pass++) {

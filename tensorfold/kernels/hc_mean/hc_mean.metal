@@ -1,8 +1,12 @@
-// y = bf16(mean of N streams): added in stream order in float32 (each sum flushed), divided by N, one rounding.
-// One thread an element; grid (D over threads, R rows).
+// y = bf16(mean of N streams).
+//
+// Order: added in stream order in float32, each sum flushed, divided by N, one rounding.
+// Threads: one an element; grid (D over threads, R rows).
 #include "portable.h"
 
-template <int D, int N>
+template <
+    int D,  // elements of a stream
+    int N>  // streams of a row
 [[kernel]] void hc_mean(
     const device bfloat16_t* x,       // [R, N, D]
     device bfloat16_t* y,             // [R, D]

@@ -1,11 +1,17 @@
-// Partial sums of the M products of a row with fn and, in place M, of its own square: part[c, m] over chunk c of 512 elements.
+// Partial sums of the M products of a row with fn and, in place M, of its own square: part[c, m] over chunk c of 512
+// elements. hc_mix adds the chunks.
 //
 // Order, inside a chunk: 32 running sums, sum i takes elements i, i + 32, ... by fma from zero; then at distances
-// 16, 8, 4, 2, 1. Every sum is flushed. One SIMD group computes B neighbouring places of one chunk of one row; grid
-// (blocks of places over G SIMD groups, R rows), the rows of a threadgroup share what they read of fn. hc_mix adds chunks.
+// 16, 8, 4, 2, 1. Every sum is flushed.
+// Threads: one SIMD group computes B neighbouring places of one chunk of one row; grid (blocks of places over G SIMD
+// groups, R rows), the rows of a threadgroup share what they read of fn.
 #include "hc_dots.h"
 
-template <int K, int M, int G, int B>
+template <
+    int K,  // elements of a row
+    int M,  // products of a row, rows of fn
+    int G,  // SIMD groups of a threadgroup
+    int B>  // neighbouring places of a chunk that a SIMD group sums
 [[kernel]] void hc_dots(
     const device bfloat16_t* x,       // [R, K]
     const device float* fn,           // [M, K]

@@ -1,4 +1,5 @@
-// One SIMD group turns a row's partial products into pre, post and comb, in the order hc_mix.metal states. Knows no launch.
+// One SIMD group turns a row's partial products into pre, post and comb, in the order hc_mix.metal states. Knows no
+// launch.
 #pragma once
 #include "maths.h"
 
@@ -10,9 +11,13 @@ P_FN float sum4(float v, ushort a, ushort b) {
 // which of the three scales a lane's product takes
 P_FN uint mix_scale(uint lane) { return lane < 4u ? 0u : lane < 8u ? 1u : 2u; }
 // part [C, 25], pre [4], post [4] and comb [4, 4] of this row; `scale` is this lane's
-template <int C, int K, int ITERATIONS>
+template <
+    int C,           // chunks of 512 elements of a row
+    int K,           // elements of a row's streams together
+    int ITERATIONS>  // turns of the double normalisation
 P_FN void mix_row(const P_DEV float* part, const P_DEV float* base, float scale, float norm_eps, float e,
                   P_DEV float* pre, P_DEV float* post, P_DEV float* comb, uint lane) {
+  // ---- lane m: product m of all chunks; lane 24: the square
   float total = 0.0f;
   if (lane < 25u) {
     #pragma unroll
@@ -20,11 +25,13 @@ P_FN void mix_row(const P_DEV float* part, const P_DEV float* base, float scale,
   }
   float squares = simd_shuffle(total, ushort(24));
   float r = p_div(1.0f, p_sqrt(p_add(p_div(squares, float(K)), norm_eps)));
+  // ---- pre and post
   float v = 0.0f;
   if (lane < 24u) v = p_add(p_mulz(p_mulz(total, r), scale), base[lane]);
   float gate = p_sigmoid(v);
   if (lane < 4u) p_store(pre + lane, p_add(gate, e));
   else if (lane < 8u) p_store(post + lane - 4u, p_mul(2.0f, gate));
+  // ---- lane 4 i + j: comb[i, j], a softmax of each row, then columns and rows in turn
   float c = simd_shuffle(v, ushort((lane + 8u) & 31u));
   float top = p_max(c, simd_shuffle_xor(c, ushort(1)));
   top = p_max(top, simd_shuffle_xor(top, ushort(2)));

@@ -1,9 +1,13 @@
 // out[j] = bf16(post[j] * y + sum over i of comb[i, j] * x[i]) for each of N streams j, float32, one rounding.
+//
 // Order: comb[0, j] x[0], then fma of the streams 1, 2, ...; the product post[j] y is added last. Everything flushed.
-// A thread takes E elements, a threadgroup's width apart; grid (D over threads, R rows).
+// Threads: a thread takes E elements, a threadgroup's width apart; grid (D over threads, R rows).
 #include "hc_post.h"
 
-template <int D, int N, int E>
+template <
+    int D,  // elements of a stream
+    int N,  // streams of a row
+    int E>  // elements a thread takes, a threadgroup's width apart
 [[kernel]] void hc_post(
     const device bfloat16_t* y,       // [R, D]
     const device bfloat16_t* x,       // [R, N, D]

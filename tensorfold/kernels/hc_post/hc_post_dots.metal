@@ -1,10 +1,18 @@
-// hc_post, and in the same launch what hc_dots gives for the new streams: post_dots.h says how.
+// hc_post, and in the same launch what hc_dots gives for the new streams.
+//
+// Order, and how threads share the work: post_dots.h.
 #include "hc_mix/hc_dots.h"
 #include "hc_post.h"
 
 #define P_OWN(row, d) p_load(y[ulong(row) * uint(D) + (d)])
 
-template <int D, int N, int M, int G, int B, int H>
+template <
+    int D,  // elements of a stream
+    int N,  // streams of a row
+    int M,  // products of a row, rows of fn
+    int G,  // SIMD groups of a threadgroup
+    int B,  // neighbouring places of a chunk that a SIMD group sums
+    int H>  // rows that share what is read of fn
 [[kernel]] void hc_post_dots(
     const device bfloat16_t* y,       // [R, D]
     const device bfloat16_t* x,       // [R, N, D]

@@ -1,15 +1,17 @@
-// The body of a kernel that makes new streams and their partial products in one launch. `P_OWN(row, d)` is the kernel's:
-// element d of the sublayer's output, rounded to bfloat16. Knows no sublayer.
+// The body of a kernel that makes new streams and their partial products in one launch. `P_OWN(row, d)` is the
+// kernel's: element d of the sublayer's output, rounded to bfloat16. Knows no sublayer.
 //
-// Orders: those of hc_post and of hc_dots. A threadgroup of 32 G threads makes one chunk of 512 elements of H rows' streams
-// and keeps it; then each SIMD group sums B neighbouring places for all H rows, with factors read once. Those of its first
-// places are under way from the start. Grid: (chunks, R / H) threadgroups.
+// Order: those of hc_post and of hc_dots.
+// Threads: a threadgroup of 32 G threads makes one chunk of 512 elements of H rows' streams and keeps it; then each
+// SIMD group sums B neighbouring places for all H rows, with factors read once. Those of its first places are under way
+// from the start. Grid (chunks, R / H).
   const uint width = uint(N * D), chunks = uint((N * D + 511) / 512);
-  P_SHARED float held[H * 512];
+  P_SHARED float held[H * 512];  // the new streams' chunk of H rows
   uint lane = thread_index_in_simdgroup, chunk = threadgroup_position_in_grid.x, first = chunk * 512u;
   uint top = threadgroup_position_in_grid.y * uint(H), start = simdgroup_index_in_threadgroup * uint(B);
   float f[16 * B];
   dots_factors<M, B, N * D>(fn, f, start, first, lane);
+  // ---- new streams, rounded, written and kept
   for (uint u = thread_index_in_threadgroup; u < uint(H * 512); u += uint(32 * G)) {
     uint row = top + u / 512u, at = first + u % 512u;
     if (at < width) {
@@ -26,6 +28,7 @@
     }
   }
   P_BARRIER();
+  // ---- their products with fn, B places at a time
   while (start <= uint(M)) {
     for (uint h = 0u; h < uint(H); h++) {
       float acc[B];

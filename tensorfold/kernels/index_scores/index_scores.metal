@@ -1,19 +1,27 @@
-// score = sum over heads of weight * relu(q . k), for packed FP4 queries and keys with a scale to every 32 elements; float32.
-// A column's key lies at a place below N in the cache, else at place - N in this round's keys; an empty place (-1) gives -inf.
-// Order: the dot of a 32-block of codes is exact; times the product of the two scales; blocks added in order; the heads'
-// weighted values added by halves, h and h + H / 2 first (of an odd number the middle one waits). Everything flushed.
-// T neighbouring threads own a column, each every T-th head, so that the last steps of the halving are shuffles; a
-// threadgroup of 32 G threads owns 32 G / T columns of one row and decodes the queries once.
-// WIDE: rows of keys begin at multiples of 4 bytes.
+// score = sum over heads of weight * relu(q . k), for packed FP4 queries and keys with a scale to every 32 elements. A
+// column's key lies at a place below N in the cache, else at place - N in this round's keys; an empty place (-1) gives
+// -inf.
+//
+// Order, in float32, everything flushed: the dot of a 32-block of codes is exact; times the product of the two scales;
+// blocks added in order; the heads' weighted values added by halves, h and h + H / 2 first (of an odd number the middle
+// one waits).
+// Threads: T neighbouring threads own a column, each every T-th head, so that the last steps of the halving are
+// shuffles; a threadgroup of 32 G threads owns 32 G / T columns of one row and decodes the queries once. Grid (columns,
+// R rows).
 #include "codes.h"
 
 // N sums become half as many: one step of the addition by halves
-template <int N> P_FN void index_fold(P_THREAD float* a) {
+template <int N>  // sums before this step
+P_FN void index_fold(P_THREAD float* a) {
   #pragma unroll
   for (int i = 0; i < N / 2; i++) a[i] = p_flush(p_add(a[i], a[i + (N + 1) / 2]));
 }
 
-template <int H, int K, int T, bool WIDE>
+template <
+    int H,      // heads of a query
+    int K,      // elements of a key
+    int T,      // neighbouring threads that share a column, a power of two
+    bool WIDE>  // rows of keys begin at multiples of 4 bytes
 [[kernel]] void index_scores(
     const device uchar* queries,      // [R, H, K / 2 + K / 32]
     const device bfloat16_t* weights, // [R, H]
@@ -27,9 +35,10 @@ template <int H, int K, int T, bool WIDE>
     uint3 threads_per_threadgroup [[threads_per_threadgroup]],
     uint thread_index_in_threadgroup [[thread_index_in_threadgroup]]) {
   constexpr int N = H / T, ROOM = K + 4;  // heads of a thread; queries of neighbouring heads lie in other banks
-  P_SHARED float query[H * ROOM];
-  P_SHARED float unit[H * (K / 32)];
-  P_SHARED float weight[H];
+  P_SHARED float query[H * ROOM];     // the row's queries, decoded, without their scales
+  P_SHARED float unit[H * (K / 32)];  // their scales
+  P_SHARED float weight[H];           // the heads' weights
+  // ---- the row's queries decoded into threadgroup memory
   uint me = thread_index_in_threadgroup, width = threads_per_threadgroup.x, bytes = uint(K / 2 + K / 32);
   ulong row = threadgroup_position_in_grid.y;
   for (uint i = me; i < uint(H * K / 2); i += width) {
@@ -43,12 +52,14 @@ template <int H, int K, int T, bool WIDE>
   }
   for (uint i = me; i < uint(H); i += width) weight[i] = p_load(weights[row * uint(H) + i]);
   P_BARRIER();
+  // ---- this thread's column and where its key lies
   int held = sizes[0];
   uint c = uint(sizes[1]), column = (threadgroup_position_in_grid.x * width + me) / uint(T), part = me % uint(T);
   int place = column < c ? places[ulong(segment[row]) * c + column] : -1;
   bool empty = place < 0;
   place = empty ? 0 : place;
   const P_DEV uchar* key = place < held ? cache + ulong(place) * bytes : fresh + ulong(place - held) * bytes;
+  // ---- its heads' dots with the key, block by block
   float sum[N];
   // one block's text for all: a longer program costs more to fetch than it saves
   #pragma unroll 1
@@ -75,6 +86,7 @@ template <int H, int K, int T, bool WIDE>
       sum[n] = b == 0u ? scaled : p_flush(p_add(sum[n], scaled));
     }
   }
+  // ---- relu, weights, and the heads added by halves: in this thread, then over its neighbours
   #pragma unroll
   for (int n = 0; n < N; n++) sum[n] = p_mulz(p_max(sum[n], 0.0f), weight[part + uint(n * T)]);
   constexpr int A = (N + 1) / 2, B = (A + 1) / 2, C = (B + 1) / 2, D = (C + 1) / 2, F = (D + 1) / 2;

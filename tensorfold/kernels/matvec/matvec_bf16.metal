@@ -1,8 +1,9 @@
-// y = w x for bfloat16 weights, in float32.
+// y = w x for bfloat16 weights, in float32. Subnormal weights are not flushed: exact on every device where no weight,
+// product or sum other than zero is below 2^-126.
 //
 // Order: a chunk is 8 neighbours of K; a_v = one chain of fma from zero over chunks v, v + VL, ..., ascending inside a
-// chunk; then tile.h. Grid (tiles of w and idle threadgroups, groups of R rows of x). Subnormal weights are not flushed:
-// exact on every device where no weight, product or sum other than zero is below 2^-126.
+// chunk; then the tree of tile.h.
+// Threads: tile.h. Grid (tiles of w and idle threadgroups, groups of R rows of x).
 #include "tile.h"
 
 // eight neighbours of a row: chunk c after x
@@ -30,7 +31,19 @@ P_FN float four(uint a, uint b, float4 x, float sum) {
   return p_fma(p_float(b & 0xffff0000u), x.w, sum);
 }
 
-template <typename X, typename Y, int N, int K, int R, int LK, int SW, int WN, int TN, int PF, int DB, int W>
+template <
+    typename X,  // type of x: float or bfloat16_t
+    typename Y,  // type of y: float or bfloat16_t
+    int N,       // rows of w
+    int K,       // columns of w: elements of a row of x
+    int R,       // rows of x a threadgroup takes at once
+    int LK,      // lanes that share a row's running sums
+    int SW,      // SIMD groups that share them: LK SW running sums
+    int WN,      // SIMD groups side by side on other rows of w
+    int TN,      // neighbouring rows of w a lane sums
+    int PF,      // chunks of each loaded at a time
+    int DB,      // 1: the next ones are loaded before these are summed
+    int W>       // bytes a load of w may take: 8 or 16
 [[kernel]] void matvec_bf16(
     const device bfloat16_t* w,       // [N, K]
     const device X* x,                // bfloat16 or float [rows, K]
@@ -46,6 +59,7 @@ template <typename X, typename Y, int N, int K, int R, int LK, int SW, int WN, i
   if (tile >= tiles) return;
   uint rows = threadgroups_per_grid.y * uint(R) - (threadgroups_per_grid.x - tiles);
   uint group = threadgroup_position_in_grid.y, lane = thread_index_in_simdgroup, simd = simdgroup_index_in_threadgroup;
+  // ---- this lane's running sum, its rows of w and its rows of x
   uint v = simd % uint(SW) * uint(LK) + lane % uint(LK);
   uint row = tile * uint(P_TILE) + (simd / uint(SW) * (32u / uint(LK)) + lane / uint(LK)) * uint(TN);
   uint last = uint(N - 1), n = p_minu(row, last / uint(TN) * uint(TN));
@@ -55,6 +69,7 @@ template <typename X, typename Y, int N, int K, int R, int LK, int SW, int WN, i
   uint at[TN];
   #pragma unroll
   for (int i = 0; i < TN; i++) at[i] = (N % TN != 0 ? p_minu(uint(i), last - n) : uint(i)) * uint(K * 2);
+  // ---- the first chunks of w on their way
   float acc[TN * R];
   uint4 q[PF * TN], next[PF * TN];
   #pragma unroll
@@ -64,6 +79,7 @@ template <typename X, typename Y, int N, int K, int R, int LK, int SW, int WN, i
     #pragma unroll
     for (int i = 0; i < TN; i++) q[f * TN + i] = load16<W>(wp + uint(f) * VL * 16u + at[i]);
   }
+  // ---- PF chunks at a time: the next ones asked for, these multiplied and added
   #pragma unroll 1
   for (uint t = 0u; t < T; t += uint(PF)) {
     if (DB != 0 && t + uint(PF) < T) {
@@ -90,9 +106,12 @@ template <typename X, typename Y, int N, int K, int R, int LK, int SW, int WN, i
       #pragma unroll
       for (int f = 0; f < PF; f++) {
         #pragma unroll
-        for (int i = 0; i < TN; i++) q[f * TN + i] = DB != 0 ? next[f * TN + i] : load16<W>(wp + (t + uint(PF + f)) * VL * 16u + at[i]);
+        for (int i = 0; i < TN; i++)
+          q[f * TN + i] = DB != 0 ? next[f * TN + i] : load16<W>(wp + (t + uint(PF + f)) * VL * 16u + at[i]);
       }
     }
   }
-  write_sums<R, LK, SW, WN, TN>(acc, red, y, rows, group, tile * uint(P_TILE), uint(N), ulong(N), lane, simd, thread_index_in_threadgroup);
+  // ---- the tree over the running sums, and y
+  write_sums<R, LK, SW, WN, TN>(
+      acc, red, y, rows, group, tile * uint(P_TILE), uint(N), ulong(N), lane, simd, thread_index_in_threadgroup);
 }

@@ -1,9 +1,11 @@
-// What the kernels of matrix times few rows share: which rows a threadgroup owns, and the end of every sum. Knows no code.
+// What the kernels of matrix times few rows share: which rows a threadgroup owns, and the end of every sum. Knows no
+// code.
 //
-// A sum over K has VL running sums, VL from K alone; lane v of LK lanes in SW SIMD groups (LK SW = VL) holds sum v for TN
-// neighbouring rows of w and R rows of x. Order of the end: a tree over v, neighbours first.
-// The rows of x go in groups of R (grid y). Beyond the tiles of w stand, along grid x, as many idle threadgroups as the
-// last group lacks rows: so a launch knows its rows. A group that lacks rows takes some twice, and writes them once.
+// Order: a sum over K has VL running sums, VL from K alone; the end is a tree over them, neighbours first.
+// Threads: lane v of LK lanes in SW SIMD groups (LK SW = VL) holds running sum v for TN neighbouring rows of w and R
+// rows of x. The rows of x go in groups of R (grid y). Beyond the tiles of w stand, along grid x, as many idle
+// threadgroups as the last group lacks rows: so a launch knows its rows. A group that lacks rows takes some twice, and
+// writes them once.
 #pragma once
 #include "wide.h"
 
@@ -14,7 +16,8 @@
 #define P_TILES(n) ((n + P_TILE - 1) / P_TILE)
 
 // 16 bytes at an address that W divides
-template <int W> P_FN uint4 load16(const P_DEV uchar* p) {
+template <int W>  // bytes that divide the address: 8 or 16
+P_FN uint4 load16(const P_DEV uchar* p) {
   if (W == 16) return p_ldw((const P_DEV uint4*)p);
   const P_DEV uint2* q = (const P_DEV uint2*)p;
   uint2 lo = q[0], hi = q[1];
@@ -27,31 +30,41 @@ template <int W> P_FN uint4 load16(const P_DEV uchar* p) {
 }
 
 // Of a group's R rows the first half are neighbours from here on, and so are the others from `second_rows` on.
-template <int R> P_FN uint first_rows(uint rows, uint group) {
+template <int R>  // rows of x a threadgroup takes at once
+P_FN uint first_rows(uint rows, uint group) {
   return rows >= uint(R) ? p_minu(group * uint(R), rows - uint(R)) : 0u;
 }
-template <int R> P_FN uint second_rows(uint rows, uint group) {
+template <int R>  // rows of x a threadgroup takes at once
+P_FN uint second_rows(uint rows, uint group) {
   return rows >= uint(R) ? first_rows<R>(rows, group) + uint((R + 1) / 2) : rows - uint(R / 2);
 }
 
 // `row`: the r-th of a group's R rows of x; whether this group writes it
-template <int R> P_FN bool own_row(uint rows, uint group, uint r, P_THREAD uint& row) {
+template <int R>  // rows of x a threadgroup takes at once
+P_FN bool own_row(uint rows, uint group, uint r, P_THREAD uint& row) {
   const uint half_rows = uint((R + 1) / 2);
   uint first = first_rows<R>(rows, group);
   row = r < half_rows ? first + r : second_rows<R>(rows, group) + r - half_rows;
   return row >= group * uint(R) && (r < half_rows || row >= first + half_rows);
 }
 
-template <int R, typename Y>
+template <
+    int R,       // rows of x a threadgroup takes at once
+    typename Y>  // type of y: float or bfloat16_t
 P_FN void write_sum(P_DEV Y* y, uint rows, uint group, uint r, uint n, uint count, ulong stride, float sum) {
   uint row;
   bool mine = own_row<R>(rows, group, r, row);
   if (mine && n < count) p_store(y + ulong(row) * stride + n, sum);
 }
 
-// The tree over the lanes of acc[i R + r], sum of row i of w and r of x; red then holds, for each of SW parts of the sums,
-// that of the threadgroup's row n and r at [n R + r].
-template <int R, int LK, int SW, int WN, int TN>
+// The tree over the lanes of acc[i R + r], sum of row i of w and r of x; red then holds, for each of SW parts of the
+// sums, that of the threadgroup's row n and r at [n R + r].
+template <
+    int R,   // rows of x a threadgroup takes at once
+    int LK,  // lanes that share a row's running sums
+    int SW,  // SIMD groups that share them: LK SW running sums
+    int WN,  // SIMD groups side by side on other rows of w
+    int TN>  // neighbouring rows of w a lane sums
 P_FN void share_sums(P_THREAD float* acc, P_TG float* red, uint lane, uint simd) {
   const uint LN = 32u / uint(LK), Q = uint(TN * R);
   uint kl = lane % uint(LK), nl = lane / uint(LK), part = simd % uint(SW), wn = simd / uint(SW), base = 0u;
@@ -63,7 +76,8 @@ P_FN void share_sums(P_THREAD float* acc, P_TG float* red, uint lane, uint simd)
   }
 }
 // the end of the tree: the parts of sum u, `apart` from each other
-template <int SW> P_FN float parts_sum(const P_TG float* red, uint apart, uint u) {
+template <int SW>  // SIMD groups that share them: LK SW running sums
+P_FN float parts_sum(const P_TG float* red, uint apart, uint u) {
   float a[SW];
   #pragma unroll
   for (int k = 0; k < SW; k++) a[k] = red[uint(k) * apart + u];
@@ -76,7 +90,13 @@ template <int SW> P_FN float parts_sum(const P_TG float* red, uint apart, uint u
 }
 
 // The tree over v of acc[i R + r] and its result; `tile` is the threadgroup's first of `count` rows of w.
-template <int R, int LK, int SW, int WN, int TN, typename Y>
+template <
+    int R,       // rows of x a threadgroup takes at once
+    int LK,      // lanes that share a row's running sums
+    int SW,      // SIMD groups that share them: LK SW running sums
+    int WN,      // SIMD groups side by side on other rows of w
+    int TN,      // neighbouring rows of w a lane sums
+    typename Y>  // type of y: float or bfloat16_t
 P_FN void write_sums(P_THREAD float* acc, P_TG float* red, P_DEV Y* y, uint rows, uint group, uint tile, uint count,
                      ulong stride, uint lane, uint simd, uint index) {
   const uint LN = 32u / uint(LK), Q = uint(TN * R);

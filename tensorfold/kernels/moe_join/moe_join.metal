@@ -1,8 +1,12 @@
-// y = bf16(sum of K experts' rows, in the order given, then the shared expert's): float32, each sum flushed, one rounding.
-// One thread an element; grid (D over threads, R rows).
+// y = bf16(sum of K experts' rows, in the order given, then the shared expert's).
+//
+// Order: as said, float32, each sum flushed, one rounding.
+// Threads: one an element; grid (D over threads, R rows).
 #include "moe_join.h"
 
-template <int D, int K>
+template <
+    int D,  // elements of a row
+    int K>  // routed experts of a row
 [[kernel]] void moe_join(
     const device bfloat16_t* routed,  // [R, K, D], ascending expert id
     const device bfloat16_t* shared,  // [R, D]

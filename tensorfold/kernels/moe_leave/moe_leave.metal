@@ -1,11 +1,15 @@
 // What stands after the experts, in one launch: their outputs and the shared one's joined, and spread over the streams.
 //
-// Orders: moe_join's with its one rounding to bfloat16, then hc_post's; the headers of the two do the work. A thread takes
-// E elements, a threadgroup's width apart; grid (D over threads, R rows).
+// Order: moe_join's with its one rounding to bfloat16, then hc_post's; the headers of the two do the work.
+// Threads: a thread takes E elements, a threadgroup's width apart; grid (D over threads, R rows).
 #include "hc_post/hc_post.h"
 #include "moe_join/moe_join.h"
 
-template <int D, int N, int K, int E>
+template <
+    int D,  // elements of a stream
+    int N,  // streams of a row
+    int K,  // routed experts of a row
+    int E>  // elements a thread takes, a threadgroup's width apart
 [[kernel]] void moe_leave(
     const device bfloat16_t* routed,  // [R, K, D], ascending expert id
     const device bfloat16_t* shared,  // [R, D]

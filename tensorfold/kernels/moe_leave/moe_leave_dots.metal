@@ -1,4 +1,6 @@
-// moe_leave, and in the same launch what hc_dots gives for the new streams: post_dots.h says how.
+// moe_leave, and in the same launch what hc_dots gives for the new streams.
+//
+// Order, and how threads share the work: post_dots.h.
 #include "hc_mix/hc_dots.h"
 #include "hc_post/hc_post.h"
 #include "moe_join/moe_join.h"
@@ -6,7 +8,14 @@
 #define P_OWN(row, d) p_round_bf(joined<EXPERTS>(routed + ulong(row) * uint(EXPERTS * D) + (d), uint(D), \
                                                  p_load(shared[ulong(row) * uint(D) + (d)])))
 
-template <int D, int N, int EXPERTS, int M, int G, int B, int H>
+template <
+    int D,        // elements of a stream
+    int N,        // streams of a row
+    int EXPERTS,  // routed experts of a row
+    int M,        // products of a row, rows of fn
+    int G,        // SIMD groups of a threadgroup
+    int B,        // neighbouring places of a chunk that a SIMD group sums
+    int H>        // rows that share what is read of fn
 [[kernel]] void moe_leave_dots(
     const device bfloat16_t* routed,  // [R, EXPERTS, D], ascending expert id
     const device bfloat16_t* shared,  // [R, D]

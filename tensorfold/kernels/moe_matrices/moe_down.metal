@@ -1,11 +1,32 @@
-// w2 x of the experts each row goes to, an input a pair, and of the shared expert, one launch: the bits of experts_down and
-// of matvec_fp8, whose orders (experts_rows.h; fp8.h and tile.h) these are. Names that end in 8 belong to the FP8 part.
-// Grid (threadgroups of a row, rows). Of a row's threadgroups the first take the tiles of its picks' matrices, pick by pick;
-// the others of all rows, numbered through, take the shared matrix's tiles by groups of R rows; the last few may be idle.
+// w2 x of the experts each row goes to, an input a pair, and of the shared expert, one launch. Names that end in 8
+// belong to the shared expert's FP8 part, the others to the routed experts' FP4 part.
+//
+// Order: those of experts_down (experts_rows.h) and of matvec_fp8 (fp8.h and tile.h), whose bits these are.
+// Threads: grid (threadgroups of a row, rows). Of a row's threadgroups the first take the tiles of its picks' matrices,
+// pick by pick; the others of all rows, numbered through, take the shared matrix's tiles by groups of R rows; the last
+// few may be idle.
 #include "experts/experts.h"
 #include "shared_tile.h"
 
-template <int K, int N, int PICKS, int LK, int W, int WN, int TN, int PF, int RG, int J, int R, int LK8, int SW8, int WN8, int TN8, int PF8, int DB8, int W8>
+template <
+    int K,      // columns of a routed matrix
+    int N,      // rows of every matrix
+    int PICKS,  // experts a row goes to
+    int LK,     // lanes that share a row's running sums: as many sums
+    int W,      // bytes a load of codes may take: 4, 8 or 16
+    int WN,     // SIMD groups of a threadgroup, on other rows of a matrix
+    int TN,     // neighbouring rows of a matrix a lane sums
+    int PF,     // blocks of each loaded at a time
+    int RG,     // pairs of one expert that share a read of a weight
+    int J,      // FP8: columns of the shared matrix
+    int R,      // rows of the shared expert's x a threadgroup takes at once
+    int LK8,    // FP8: lanes that share a row's running sums
+    int SW8,    // FP8: SIMD groups that share them
+    int WN8,    // FP8: SIMD groups side by side on other rows
+    int TN8,    // FP8: neighbouring rows a lane sums
+    int PF8,    // FP8: chunks of each loaded at a time
+    int DB8,    // FP8: 1: the next ones are loaded before these are summed
+    int W8>     // FP8: bytes a load may take: 8 or 16
 [[kernel]] void moe_down(
     const device bfloat16_t* x,       // [R, PICKS, K], exact
     const device int* ids,            // [R, PICKS]
@@ -23,10 +44,12 @@ template <int K, int N, int PICKS, int LK, int W, int WN, int TN, int PF, int RG
     uint thread_index_in_simdgroup [[thread_index_in_simdgroup]],
     uint simdgroup_index_in_threadgroup [[simdgroup_index_in_threadgroup]]) {
   P_SHARED float red[SW8 > 1 ? SW8 * WN8 * (32 / LK8) * TN8 * R : 1];
-  const uint matrices = 1u, share = 1u, matrix = 0u, each = uint(WN * (32 / LK) * TN), each8 = uint(WN8 * (32 / LK8) * TN8);
+  const uint matrices = 1u, share = 1u, matrix = 0u, each = uint(WN * (32 / LK) * TN),
+             each8 = uint(WN8 * (32 / LK8) * TN8);
   const uint tiles = (uint(N) + each - 1u) / each, tiles8 = (uint(N) + each8 - 1u) / each8;
   const uint own = uint(PICKS) * tiles;
   uint at = threadgroup_position_in_grid.x, row = threadgroup_position_in_grid.y, rows = threadgroups_per_grid.y;
+  // ---- the shared expert's part, by threadgroups beyond the row's own
   if (at >= own) {
     uint task = row * (threadgroups_per_grid.x - own) + at - own, turn = task / tiles8;
     if (turn * uint(R) >= rows) return;
@@ -35,6 +58,7 @@ template <int K, int N, int PICKS, int LK, int W, int WN, int TN, int PF, int RG
         simdgroup_index_in_threadgroup, thread_index_in_threadgroup);
     return;
   }
+  // ---- the routed experts' part
   uint pairs = rows * uint(PICKS), pair = row * uint(PICKS) + at / tiles, tile = at % tiles;
 #include "experts/experts_rows.h"
 }

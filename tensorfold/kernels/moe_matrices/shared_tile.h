@@ -2,9 +2,22 @@
 #pragma once
 #include "matvec/fp8.h"
 
-template <int K, int R, int LK, int SW, int WN, int TN, int PF, int DB, int W, bool RAGGED, typename X, typename Y>
-P_FN void shared_tile(const P_DEV uchar* w, const P_DEV uchar* s, const P_DEV X* x, P_DEV Y* y, P_TG float* red, uint rows,
-                      uint group, uint tile, uint count, uint lane, uint simd, uint index) {
+template <
+    int K,        // columns of w: elements of a row of x (of its part)
+    int R,        // rows of x a threadgroup takes at once
+    int LK,       // lanes that share a row's running sums
+    int SW,       // SIMD groups that share them: LK SW running sums
+    int WN,       // SIMD groups side by side on other rows of w
+    int TN,       // neighbouring rows of w a lane sums
+    int PF,       // chunks of each loaded at a time
+    int DB,       // 1: the next ones are loaded before these are summed
+    int W,        // bytes a load of w may take: 8 or 16
+    bool RAGGED,  // whether the last TN rows of w may be fewer
+    typename X,   // type of x: float planes or bfloat16 rows
+    typename Y>   // type of y: float or bfloat16_t
+P_FN void shared_tile(
+    const P_DEV uchar* w, const P_DEV uchar* s, const P_DEV X* x, P_DEV Y* y, P_TG float* red, uint rows, uint group,
+    uint tile, uint count, uint lane, uint simd, uint index) {
   uint start = tile * uint(P_TILE), v = simd % uint(SW) * uint(LK) + lane % uint(LK);
   uint row = start + (simd / uint(SW) * (32u / uint(LK)) + lane / uint(LK)) * uint(TN);
   float acc[TN * R];

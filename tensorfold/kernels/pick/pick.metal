@@ -1,8 +1,10 @@
-// The best of a row's parts: the largest key, ties to the lower token; finite where no part holds a flaw. Integers, so it has
-// no order. A SIMD group owns a row, a lane the parts lane, lane + 32, ...
+// The best of a row's parts: the largest key, ties to the lower token; finite where no part holds a flaw.
+//
+// Order: none, everything is an integer.
+// Threads: a SIMD group owns a row, a lane the parts lane, lane + 32, ...
 #include "portable.h"
 
-template <int COUNT>
+template <int COUNT>  // parts of a row
 [[kernel]] void pick(
     const device uint* parts,         // [R, COUNT, 3]: key, token, flaw
     device int* ids,                  // [R]

@@ -1,7 +1,9 @@
 // The best token of each part of 1024 tokens: the largest logit, or at a temperature t the largest logit - t log E.
+//
 // Order: -0 becomes +0; score = logit - t noise, product and difference rounded and flushed apart; the choice compares
-// integers, NaN last, ties to the lower id, so it has no order. A threadgroup of 32 G threads owns a part of a row; a thread
-// takes the four tokens of one random block at a time.
+// integers, NaN last, ties to the lower id.
+// Threads: a threadgroup of 32 G threads owns a part of a row; a thread takes the four tokens of one random block at a
+// time. Grid (parts, R rows).
 #include "keyed.h"
 
 // Larger is better: a NaN is 1, every other value more; 0 is absent.
@@ -9,24 +11,27 @@ P_FN uint pick_key(float v) {
   uint u = p_bits(v);
   return p_isnan(v) ? 1u : (u & 0x80000000u) != 0u ? ~u : u | 0x80000000u;
 }
-template <int V, int G>
+template <
+    int V,  // tokens of the vocabulary
+    int G>  // SIMD groups of a threadgroup
 [[kernel]] void pick_parts(
     const device float* logits,       // [R, V]
     const device float* temperature,  // [R], 0 is greedy
     const device uint* seed,          // [R, 2], low word first
     const device int* position,       // [R], of the token being drawn
-    device uint* parts,               // [R, ceil(V / 1024), 3]: key of the best score, its token, 1 if a logit is not finite
+    device uint* parts,               // [R, ceil(V / 1024), 3]: best score's key, its token, 1 if a logit is not finite
     uint3 threadgroup_position_in_grid [[threadgroup_position_in_grid]],
     uint thread_index_in_simdgroup [[thread_index_in_simdgroup]],
     uint simdgroup_index_in_threadgroup [[simdgroup_index_in_threadgroup]],
     uint thread_index_in_threadgroup [[thread_index_in_threadgroup]]) {
-  P_SHARED uint keys[G];
-  P_SHARED uint tokens[G];
-  P_SHARED uint flaws[G];
+  P_SHARED uint keys[G];    // each SIMD group's best key
+  P_SHARED uint tokens[G];  // its token
+  P_SHARED uint flaws[G];   // whether it met a logit that is not finite
   const uint COUNT = uint((V + 1023) / 1024);
   uint part = threadgroup_position_in_grid.x, row = threadgroup_position_in_grid.y, lane = thread_index_in_simdgroup;
   float t = p_load(temperature[row]);
   uint best = 0u, at = 0u, flaw = 0u;
+  // ---- this thread's best: blocks of four tokens, which share one random block
   for (uint b = thread_index_in_threadgroup; b < 256u; b += 32u * uint(G)) {
     uint block = part * 256u + b;
     float noise[4];
@@ -57,6 +62,7 @@ template <int V, int G>
       }
     }
   }
+  // ---- the SIMD group's best, then the threadgroup's
   uint top = p_lanemaxu(best);
   at = ~p_lanemaxu(best == top ? ~at : 0u);
   flaw = p_laneor(flaw);

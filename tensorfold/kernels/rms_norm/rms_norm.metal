@@ -1,11 +1,14 @@
 // y = bf16(w * (x / sqrt(mean(x^2) + eps))) over the last axis, all in float32, one rounding.
 //
 // Order, from K alone: 256 running sums, sum i takes elements i, i + 256, ... by fma; groups of 32 sums are added at
-// distances 16, 8, 4, 2, 1; the 8 groups as a tree, neighbours first. A threadgroup of 32 G threads owns one row,
-// each of its G SIMD groups keeps 8 / G groups of sums.
+// distances 16, 8, 4, 2, 1; the 8 groups as a tree, neighbours first.
+// Threads: a threadgroup of 32 G threads owns one row; each of its G SIMD groups keeps 8 / G groups of sums.
 #include "rms.h"
 
-template <typename T, int K, int G>
+template <
+    typename T,  // type of x: float or bfloat16_t
+    int K,       // elements of a row
+    int G>       // SIMD groups of a threadgroup
 [[kernel]] void rms_norm(
     const device T* x,                // [R, K]
     const device bfloat16_t* w,       // [K]
@@ -15,7 +18,7 @@ template <typename T, int K, int G>
     uint thread_index_in_simdgroup [[thread_index_in_simdgroup]],
     uint simdgroup_index_in_threadgroup [[simdgroup_index_in_threadgroup]],
     uint thread_index_in_threadgroup [[thread_index_in_threadgroup]]) {
-  P_SHARED float part[8];
+  P_SHARED float part[8];  // group sums of squares
   uint lane = thread_index_in_simdgroup;
   ulong row = ulong(threadgroup_position_in_grid.x) * uint(K);
   rms_sums<K, G>(x + row, simdgroup_index_in_threadgroup, lane, part);

@@ -1,12 +1,18 @@
-// V neighbours of a row before they are packed: normed (or not), turned, each step rounded to bfloat16. Knows no format.
+// V neighbours of a row before they are packed: normed (or not), turned, each step rounded to bfloat16. Knows no
+// format.
 #pragma once
 #include "rms_norm/rms.h"
 #include "turn.h"
 
 // elements at .. at + V - 1 of D (V even; zeros past the end), of which the last RD turn by `angles`
-template <int D, int RD, int V, bool NORM>
-P_FN void normed_and_turned(const P_DEV bfloat16_t* x, const P_DEV bfloat16_t* w, float factor, const P_DEV float* angles,
-                            uint at, P_THREAD float* v) {
+template <
+    int D,      // elements of a row
+    int RD,     // of which the last are turned
+    int V,      // neighbours that a thread holds, an even number
+    bool NORM>  // normed first
+P_FN void normed_and_turned(
+    const P_DEV bfloat16_t* x, const P_DEV bfloat16_t* w, float factor, const P_DEV float* angles, uint at,
+    P_THREAD float* v) {
   for (uint i = 0u; i < uint(V); i++) {
     float e = at < uint(D) ? p_load(x[at + i]) : 0.0f;
     if (NORM) e = at < uint(D) ? rms_scaled(p_load(w[at + i]), e, factor) : 0.0f;

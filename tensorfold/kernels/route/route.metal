@@ -1,7 +1,9 @@
-// Picks K of E experts: s = sqrt(softplus(logit)); the K largest s + bias, ties to the lower id, NaN last; ids ascending.
-// weight = s / (sum of the picked s + 1e-20) * scale, or s * scale without NORM; the sum runs over ascending ids, one by one.
-// The choice compares integers, so it has no order. A threadgroup of 32 G threads owns one row: all compute scores, then the
-// first SIMD group picks, K turns of the largest key; lane j holds the experts j, j + 32, ...
+// Picks K of E experts: s = sqrt(softplus(logit)); the K largest s + bias, ties to the lower id, NaN last; ids
+// ascending. weight = s / (sum of the picked s + 1e-20) * scale, or s * scale without NORM.
+//
+// Order: the sum runs over ascending ids, one by one; the choice compares integers.
+// Threads: a threadgroup of 32 G threads owns one row: all compute scores, then the first SIMD group picks, K turns of
+// the largest key; lane j holds the experts j, j + 32, ...
 #include "maths.h"
 
 // Larger is better: a NaN is 1, every other value more; 0 is taken or absent.
@@ -11,7 +13,11 @@ P_FN uint route_key(float v) {
   return p_isnan(v) ? 1u : ordered;
 }
 
-template <int E, int K, bool NORM, int G>
+template <
+    int E,      // experts
+    int K,      // experts a row goes to
+    bool NORM,  // weights are divided by their sum
+    int G>      // SIMD groups of a threadgroup
 [[kernel]] void route(
     const device float* logits,       // [R, E]
     const device float* bias,         // [E]
@@ -22,14 +28,16 @@ template <int E, int K, bool NORM, int G>
     uint thread_index_in_simdgroup [[thread_index_in_simdgroup]],
     uint simdgroup_index_in_threadgroup [[simdgroup_index_in_threadgroup]],
     uint thread_index_in_threadgroup [[thread_index_in_threadgroup]]) {
-  P_SHARED float scores[E];
+  P_SHARED float scores[E];  // every expert's score, without its bias
   uint lane = thread_index_in_simdgroup;
   ulong row = threadgroup_position_in_grid.x;
+  // ---- every expert's score
   for (uint e = thread_index_in_threadgroup; e < uint(E); e += 32u * uint(G)) {
     scores[e] = p_sqrt(p_softplus(p_load(logits[row * uint(E) + e])));
   }
   P_BARRIER();
   if (simdgroup_index_in_threadgroup > 0u) return;
+  // ---- the K largest keys, one a turn
   uint keys[(E + 31) / 32];
   for (uint i = 0u; i < uint((E + 31) / 32); i++) {
     uint e = i * 32u + lane;
@@ -49,7 +57,7 @@ template <int E, int K, bool NORM, int G>
       keys[i] = i * 32u + lane == picked[turn] ? 0u : keys[i];
     }
   }
-  // lane j takes the picked id that has j smaller ones
+  // ---- weights, by ascending id: lane j takes the picked id that has j smaller ones
   uint mine = 0u;
   for (int i = 0; i < K; i++) {
     uint below = 0u;

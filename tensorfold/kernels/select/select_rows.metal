@@ -1,8 +1,10 @@
 // The K best of the first `visible` scores of a row, ascending, -1 at the end; ties to the lower index, NaN below -inf.
-// FLAGS: of all C scores, as 1 or 0 for each; -inf and NaN are never taken. BLOCK > 0: a score whose block of BLOCK neighbours
-// is not kept counts as -inf.
-// All comparisons are of integers, so nothing has an order. A threadgroup of 32 G threads owns one row: eight passes find
-// the K-th largest key, 4 bits at a time, each thread counting in its own 16-bit column; then each SIMD group writes its stretch.
+// FLAGS: of all C scores, as 1 or 0 for each; -inf and NaN are never taken. BLOCK > 0: a score whose block of BLOCK
+// neighbours is not kept counts as -inf.
+//
+// Order: none, all comparisons are of integers.
+// Threads: a threadgroup of 32 G threads owns one row: eight passes find the K-th largest key, 4 bits at a time, each
+// thread counting in its own 16-bit column; then each SIMD group writes its stretch.
 #include "portable.h"
 
 // Larger is better: a NaN is 1, every other value more; 0 is never taken. -0 counts as +0.
@@ -20,7 +22,10 @@ P_FN uint select_lanes(uint v) {
   select_key(BLOCK > 0 && kept[row * uint(blocks) + (i) / uint(BLOCK > 0 ? BLOCK : 1)] == 0 ? \
              p_neg(p_inf()) : p_load(scores[row * c + (i)]), FLAGS)
 
-template <bool FLAGS, int BLOCK, int G>
+template <
+    bool FLAGS,  // a 1 or 0 for each score, else rows
+    int BLOCK,   // neighbouring scores that are kept or not together, 0: all are
+    int G>       // SIMD groups of a threadgroup
 [[kernel]] void select_rows(
     const device float* scores,       // [R, C]
     const device int* visible,        // [R]
@@ -31,15 +36,16 @@ template <bool FLAGS, int BLOCK, int G>
     uint thread_index_in_simdgroup [[thread_index_in_simdgroup]],
     uint simdgroup_index_in_threadgroup [[simdgroup_index_in_threadgroup]],
     uint thread_index_in_threadgroup [[thread_index_in_threadgroup]]) {
-  P_SHARED ushort count[16 * 32 * G];
-  P_SHARED uint total[16];
-  P_SHARED uint more[G];
-  P_SHARED uint same[G];
+  P_SHARED ushort count[16 * 32 * G];  // of each of 16 digits, how many keys a thread met
+  P_SHARED uint total[16];             // of each digit, over all threads
+  P_SHARED uint more[G];               // keys above the K-th largest in a SIMD group's stretch
+  P_SHARED uint same[G];               // keys equal to it
   uint lane = thread_index_in_simdgroup, group = simdgroup_index_in_threadgroup, me = thread_index_in_threadgroup;
-  uint c = uint(sizes[0]), k = p_minu(uint(sizes[1]), c), blocks = BLOCK > 0 ? (c + uint(BLOCK) - 1u) / uint(BLOCK > 0 ? BLOCK : 1) : 0u;
+  uint c = uint(sizes[0]), k = p_minu(uint(sizes[1]), c),
+       blocks = BLOCK > 0 ? (c + uint(BLOCK) - 1u) / uint(BLOCK > 0 ? BLOCK : 1) : 0u;
   ulong row = threadgroup_position_in_grid.x;
   uint n = FLAGS ? c : p_minu(uint(visible[row] < 0 ? 0 : visible[row]), c);
-  // the K-th largest key and how many of its equals are taken; with no more than K scores every key above 0 is
+  // ---- the K-th largest key and how many of its equals are taken; with no more than K scores every key above 0 is
   uint least = 0u, need = 0u;
   if (n > k) {
     need = k;
@@ -69,7 +75,7 @@ template <bool FLAGS, int BLOCK, int G>
     }
     need = least == 0u ? 0u : need;
   }
-  // stretches of whole lanes, one a SIMD group: count first, so that each knows where it begins
+  // ---- stretches of whole lanes, one a SIMD group: count first, so that each knows where it begins
   uint stretch = (n + uint(32 * G) - 1u) / uint(32 * G) * 32u;
   uint first = group * stretch, last = p_minu(first + stretch, n);
   uint above = 0u, equal = 0u;
@@ -92,6 +98,7 @@ template <bool FLAGS, int BLOCK, int G>
     all = all + more[g];
     all_ties = all_ties + same[g];
   }
+  // ---- 32 scores at a time: who is taken, and where it is written
   for (uint base = first; base < last; base += 32u) {
     uint i = base + lane;
     uint key = i < last ? SELECT_KEY(i) : 0u;
@@ -113,6 +120,7 @@ template <bool FLAGS, int BLOCK, int G>
     before = before + (whole & 0xffffu);
     ties = ties + (whole >> 16);
   }
+  // ---- padding
   if (!FLAGS) {
     for (uint i = all + p_minu(all_ties, need) + me; i < k; i += uint(32 * G)) rows[row * k + i] = -1;
   }

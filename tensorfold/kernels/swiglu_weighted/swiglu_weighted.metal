@@ -1,9 +1,13 @@
-// y = bf16(weight * (silu(g) * u)), g = min(gate, limit), u = up clamped to -limit..limit, all in float32, one rounding.
+// y = bf16(weight * (silu(g) * u)), g = min(gate, limit), u = up clamped to -limit..limit, all in float32, one
+// rounding.
+//
 // Order: sigmoid(g), times g, times u, times the weight (only when WEIGHTED); every product but the last is flushed.
-// One thread an element; grid (I over threads, all the leading axes together).
+// Threads: one an element; grid (I over threads, all the leading axes together).
 #include "swiglu.h"
 
-template <int I, bool WEIGHTED>
+template <
+    int I,          // inner width
+    bool WEIGHTED>  // times the routing weight
 [[kernel]] void swiglu_weighted(
     const device bfloat16_t* gate,    // [R, k, I]
     const device bfloat16_t* up,      // [R, k, I]

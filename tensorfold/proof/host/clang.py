@@ -27,6 +27,7 @@ LANGUAGE = (
     "-Werror=uninitialized", "-Werror=vla",
 )  # fmt: skip
 _LINE_MARK = re.compile(r"\s*#\s*line\b")
+_INSIDE = re.compile(r"(?<=[(<,]) +| +(?=[)>,])")  # blanks that a broken line may add
 _MESSAGE = re.compile(r"^(.+?):(\d+):\d+: (?:fatal )?(error|warning): (.*)$", re.M)
 
 
@@ -101,7 +102,8 @@ _MAKERS = ("translate.py", "tokens.py", "branches.py", "rules.py", "shared_memor
 
 @cache
 def _makers() -> str:
-    return "".join(path.read_text() for pattern in _MAKERS for path in sorted(HERE.glob(pattern)))
+    paths = [path for pattern in _MAKERS for path in sorted(HERE.glob(pattern))]
+    return "\0".join(p.read_text() if p.suffix == ".py" else _words(p.read_text()) for p in paths)
 
 
 def fingerprint(texts: Iterable[str]) -> str:
@@ -117,4 +119,4 @@ def _words(text: str) -> str:
     for line in (" ".join(line.split()) for line in text.split("\n") if not _LINE_MARK.match(line)):
         directive = line.startswith("#") or (directive and words[-2].endswith("\\"))
         words += ["\n", line, "\n"] if directive else [line] if line else []
-    return " ".join(words)
+    return _INSIDE.sub("", " ".join(words))

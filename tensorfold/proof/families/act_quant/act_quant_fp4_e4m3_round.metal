@@ -1,8 +1,14 @@
-// act_quant_fp4_e4m3 and back: bf16(code * scale), a product that bfloat16 holds exactly; it has no order.
-// A thread holds V neighbours of a row, P threadgroups share a row; threads past its end only take part in shuffles.
+// act_quant_fp4_e4m3 and back: bf16(code * scale), a product that bfloat16 holds exactly.
+//
+// Order: none, every step is exact.
+// Threads: a thread holds V neighbours of a row, P threadgroups share a row; threads past its end only take part in
+// shuffles.
 #include "act_quant/fp4_e4m3_block.h"
 
-template <int K, int V, int P>
+template <
+    int K,  // elements of a row
+    int V,  // neighbours of a row that a thread holds
+    int P>  // threadgroups that share a row
 [[kernel]] void act_quant_fp4_e4m3_round(
     const device bfloat16_t* x,       // [N, K]
     device bfloat16_t* y,             // [N, K]

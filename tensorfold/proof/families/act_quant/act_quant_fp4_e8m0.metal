@@ -1,8 +1,14 @@
-// e2m1 nibbles and UE8M0 scale bytes of every block of 32 along the last axis; exact, so it has no order.
-// A thread holds V neighbours of a row (V even), P threadgroups share a row; threads past its end only take part in shuffles.
+// e2m1 nibbles and UE8M0 scale bytes of every block of 32 along the last axis.
+//
+// Order: none, every step is exact.
+// Threads: a thread holds V neighbours of a row, P threadgroups share a row; threads past its end only take part in
+// shuffles.
 #include "act_quant/fp4_e8m0_block.h"
 
-template <int K, int V, int P>
+template <
+    int K,  // elements of a row
+    int V,  // neighbours of a row that a thread holds, an even number
+    int P>  // threadgroups that share a row
 [[kernel]] void act_quant_fp4_e8m0(
     const device bfloat16_t* x,       // [N, K]
     device uchar* codes,              // [N, K / 2]: even elements in the low nibbles

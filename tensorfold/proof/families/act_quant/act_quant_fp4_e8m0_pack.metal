@@ -1,8 +1,14 @@
-// act_quant_fp4_e8m0 as one packed row: K / 2 bytes of nibbles, then K / 32 scale bytes; exact, so it has no order.
-// A thread holds V neighbours of a row (V even), P threadgroups share a row; threads past its end only take part in shuffles.
+// act_quant_fp4_e8m0 as one packed row: K / 2 bytes of nibbles, then K / 32 scale bytes.
+//
+// Order: none, every step is exact.
+// Threads: a thread holds V neighbours of a row, P threadgroups share a row; threads past its end only take part in
+// shuffles.
 #include "act_quant/fp4_e8m0_block.h"
 
-template <int K, int V, int P>
+template <
+    int K,  // elements of a row
+    int V,  // neighbours of a row that a thread holds, an even number
+    int P>  // threadgroups that share a row
 [[kernel]] void act_quant_fp4_e8m0_pack(
     const device bfloat16_t* x,       // [N, K]
     device uchar* packed,             // [N, K / 2 + K / 32]: even elements in the low nibbles

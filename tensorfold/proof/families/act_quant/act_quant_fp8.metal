@@ -1,8 +1,14 @@
-// e4m3 codes and UE8M0 scale bytes of every block of 32 along the last axis; exact, so it has no order.
-// A thread holds V neighbours of a row, P threadgroups share a row; threads past its end only take part in shuffles.
+// e4m3 codes and UE8M0 scale bytes of every block of 32 along the last axis.
+//
+// Order: none, every step is exact.
+// Threads: a thread holds V neighbours of a row, P threadgroups share a row; threads past its end only take part in
+// shuffles.
 #include "act_quant/fp8_block.h"
 
-template <int K, int V, int P>
+template <
+    int K,  // elements of a row
+    int V,  // neighbours of a row that a thread holds
+    int P>  // threadgroups that share a row
 [[kernel]] void act_quant_fp8(
     const device bfloat16_t* x,       // [N, K]
     device uchar* codes,              // [N, K]

@@ -1,8 +1,14 @@
-// act_quant_fp8 as one packed row: K codes, then K / 32 scale bytes; exact, so it has no order.
-// A thread holds V neighbours of a row, P threadgroups share a row; threads past its end only take part in shuffles.
+// act_quant_fp8 as one packed row: K codes, then K / 32 scale bytes.
+//
+// Order: none, every step is exact.
+// Threads: a thread holds V neighbours of a row, P threadgroups share a row; threads past its end only take part in
+// shuffles.
 #include "act_quant/fp8_block.h"
 
-template <int K, int V, int P>
+template <
+    int K,  // elements of a row
+    int V,  // neighbours of a row that a thread holds
+    int P>  // threadgroups that share a row
 [[kernel]] void act_quant_fp8_pack(
     const device bfloat16_t* x,       // [N, K]
     device uchar* packed,             // [N, K + K / 32]

@@ -1,13 +1,19 @@
 // From a row's partial products to the weights of its four streams: pre, post and the doubly normalised comb.
+// With r = 1 / sqrt(squares / K + norm_eps) and v[m] = (product[m] * r) * scale + base[m]:
+//   pre = sigmoid(v[0..3]) + hc_eps
+//   post = 2 sigmoid(v[4..7])
+//   comb = v[8..23] as rows of four: softmax of each row, plus hc_eps; then columns and rows in turn divided by their
+//          sum plus hc_eps, ITERATIONS times columns, one time less rows.
 //
-// Order: the C chunks are added in ascending order from zero, each sum flushed. r = 1 / sqrt(squares / K + norm_eps).
-// v[m] = (product[m] * r) * scale + base[m]. pre = sigmoid(v[0..3]) + hc_eps, post = 2 sigmoid(v[4..7]).
-// comb = v[8..23] as rows of four: softmax of each row, plus hc_eps; then columns and rows in turn divided by their
-// sum plus hc_eps, ITERATIONS times columns, one time less rows. A sum of four is (a + b) + (c + d) along its axis.
-// One SIMD group owns one row: lane m adds product m, later lane 4 i + j holds comb[i, j]; grid (32, R).
+// Order: the C chunks are added in ascending order from zero, each sum flushed. A sum of four is (a + b) + (c + d)
+// along its axis.
+// Threads: one SIMD group owns one row: lane m adds product m, later lane 4 i + j holds comb[i, j]; grid (32, R).
 #include "hc_mix/hc_mix.h"
 
-template <int C, int K, int ITERATIONS>
+template <
+    int C,           // chunks of 512 elements of a row
+    int K,           // elements of a row's streams together
+    int ITERATIONS>  // turns of the double normalisation
 [[kernel]] void hc_mix(
     const device float* part,         // [R, C, 25]: 24 products, the square
     const device float* base,         // [24]

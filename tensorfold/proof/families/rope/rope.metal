@@ -1,9 +1,15 @@
-// Rotates adjacent pairs of the last RD of D dims by the angle of each row's position; the leading dims are copied.
-// (a, b) -> (a c - b s, a s + b c), or with -s when INVERSE; float32, every product rounded (and flushed), one rounding to bfloat16.
-// One thread a pair; grid (32 threads a group over D / 2 pairs, H heads, R rows).
+// Rotates adjacent pairs of the last RD of D elements by the angle of each row's position; the others are copied.
+// (a, b) -> (a c - b s, a s + b c), or with -s when INVERSE.
+//
+// Order: float32, both products of a sum rounded and flushed, then the sum; one rounding to bfloat16.
+// Threads: one a pair; grid (D / 2 pairs, H heads, R rows).
 #include "turn.h"
 
-template <int H, int D, int RD, bool INVERSE>
+template <
+    int H,         // heads of a row
+    int D,         // elements of a head
+    int RD,        // of which the last are turned
+    bool INVERSE>  // turned back
 [[kernel]] void rope(
     const device bfloat16_t* x,       // [R, H, D]
     const device float* table,        // [P, RD / 2, 2]: cos, sin

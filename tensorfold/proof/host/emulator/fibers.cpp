@@ -43,7 +43,8 @@ void fail(const char* format, ...) {
   va_end(list);
   if (group && group->current >= 0) {
     auto& f = group->fibers[group->current];
-    snprintf(where, sizeof where, " [threadgroup %u,%u,%u thread %u]", f.ids[kGroup], f.ids[kGroup + 1], f.ids[kGroup + 2], f.ids[kIndex]);
+    snprintf(where, sizeof where, " [threadgroup %u,%u,%u thread %u]", f.ids[kGroup], f.ids[kGroup + 1],
+             f.ids[kGroup + 2], f.ids[kIndex]);
   }
   std::lock_guard<std::mutex> hold(failure_lock);
   if (failure.empty()) failure = std::string(what) + where;
@@ -75,7 +76,10 @@ static void run_next() {
     if (f.state == kInLanes) lanes = f.site;
     if (f.state == kInBarrier) barrier = f.site;
   }
-  fail("deadlock: some threads wait in a SIMD-group operation at line %d while others wait at the barrier at line %d or have left", lanes, barrier);
+  fail(
+      "deadlock: some threads wait in a SIMD-group operation at line %d while others wait at the barrier at line %d or "
+      "have left",
+      lanes, barrier);
   leave();
 }
 
@@ -129,7 +133,10 @@ void tf_barrier(int site, int flags) {
   Group& g = *group;
   auto& f = g.fibers[g.current];
   if (g.waiting == 0) g.barrier_site = site;
-  if (g.barrier_site != site) { fail("threads wait at different barriers: lines %d and %d", g.barrier_site, site); leave(); }
+  if (g.barrier_site != site) {
+    fail("threads wait at different barriers: lines %d and %d", g.barrier_site, site);
+    leave();
+  }
   if (g.done) { fail("threadgroup_barrier at line %d reached after %d threads had returned", site, g.done); leave(); }
   f.state = kInBarrier;
   f.site = site;
@@ -144,7 +151,10 @@ void tf_lanes_meet(int site) {
   auto& f = g.fibers[g.current];
   auto& s = g.simds[f.simd];
   if (s.arrived == 0) s.site = site;
-  if (s.site != site) { fail("lanes of one SIMD-group stand at different operations: lines %d and %d", s.site, site); leave(); }
+  if (s.site != site) {
+    fail("lanes of one SIMD-group stand at different operations: lines %d and %d", s.site, site);
+    leave();
+  }
   f.state = kInLanes;
   f.site = site;
   if (++s.arrived == s.lanes - s.done) release_lanes(s, f.simd);

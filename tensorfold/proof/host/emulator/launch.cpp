@@ -1,5 +1,5 @@
-// One launch: threadgroups over worker threads, threads of a group in a chosen schedule, flushing of subnormals on or off.
-// Knows no memory layout.
+// One launch: threadgroups over worker threads, threads of a group in a chosen schedule, flushing of subnormals on or
+// off. Knows no memory layout.
 #include <csignal>
 #include <cstdlib>
 #include <mutex>
@@ -42,7 +42,8 @@ template <class T> static void schedule_order(std::vector<T>& order, unsigned sc
 }
 
 static void prepare(Group& g, const Plan& plan, long index) {
-  unsigned at[3] = {unsigned(index % plan.groups[0]), unsigned(index / plan.groups[0] % plan.groups[1]), unsigned(index / plan.groups[0] / plan.groups[1])};
+  unsigned at[3] = {unsigned(index % plan.groups[0]), unsigned(index / plan.groups[0] % plan.groups[1]),
+                    unsigned(index / plan.groups[0] / plan.groups[1])};
   unsigned size[3];
   for (int i = 0; i < 3; i++) size[i] = std::min(plan.size[i], plan.grid[i] - at[i] * plan.size[i]);
   int n = g.count = size[0] * size[1] * size[2];
@@ -140,7 +141,8 @@ static void work(const Plan& plan, std::atomic<long>& next) {
 }  // namespace tf
 
 // returns 1 when something failed: tf_error() says what
-extern "C" int tf_launch(void* entry, void* arguments, const unsigned* grid, const unsigned* size, int workers, unsigned schedule, int flush, int track) {
+extern "C" int tf_launch(void* entry, void* arguments, const unsigned* grid, const unsigned* size, int workers,
+                         unsigned schedule, int flush, int track) {
   using namespace tf;
   clear_failure();
   Plan plan;
@@ -164,7 +166,8 @@ extern "C" int tf_launch(void* entry, void* arguments, const unsigned* grid, con
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
   sigaction(SIGSEGV, &action, &before);
   std::vector<std::thread> threads;
-  for (int i = 0; i < std::max(1, std::min(workers, int(std::min(total, 64l)))); i++) threads.emplace_back([&] { work(plan, next); });
+  for (int i = 0; i < std::max(1, std::min(workers, int(std::min(total, 64l)))); i++)
+    threads.emplace_back([&] { work(plan, next); });
   for (auto& t : threads) t.join();
   sigaction(SIGSEGV, &before, nullptr);
   return failed ? 1 : 0;

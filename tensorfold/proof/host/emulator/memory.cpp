@@ -34,7 +34,8 @@ static bool ordered(const Touch& t, const Touch& now, bool cross_group) {
   return t.thread / 32 == now.thread / 32 && t.simd_barriers != now.simd_barriers;
 }
 
-static void touch(Byte& b, const Touch& now, bool write, bool atomic, const char* where, size_t offset, bool cross_group) {
+static void touch(Byte& b, const Touch& now, bool write, bool atomic, const char* where, size_t offset,
+                  bool cross_group) {
   bool was_atomic = b.atomic && atomic;
   if (!write && b.write.group == 0) { fail("reads %s that no thread has written (byte %zu)", where, offset); leave(); }
   if (!was_atomic && !ordered(b.write, now, cross_group)) {
@@ -42,15 +43,19 @@ static void touch(Byte& b, const Touch& now, bool write, bool atomic, const char
          write ? "written" : "read", now.thread, b.write.thread);
     leave();
   }
-  bool unordered_read = b.read.group && (b.shared_read ? b.read.group != now.group ? cross_group : b.read.epoch == now.epoch
-                                                       : !ordered(b.read, now, cross_group));
+  bool unordered_read =
+      b.read.group && (b.shared_read ? b.read.group != now.group ? cross_group : b.read.epoch == now.epoch
+                                     : !ordered(b.read, now, cross_group));
   if (write && !was_atomic && unordered_read) {
-    fail("race in %s: byte %zu is written by thread %u and was read by thread %u with no barrier between", where, offset, now.thread, b.read.thread);
+    fail("race in %s: byte %zu is written by thread %u and was read by thread %u with no barrier between", where,
+         offset, now.thread, b.read.thread);
     leave();
   }
   if (write) { b.write = now; b.atomic = atomic; return; }
-  bool same_moment = b.read.group == now.group && b.read.epoch == now.epoch && b.read.simd_barriers == now.simd_barriers;
-  b.shared_read = b.read.group && (b.read.group != now.group || (same_moment && (b.shared_read || b.read.thread != now.thread)));
+  bool same_moment =
+      b.read.group == now.group && b.read.epoch == now.epoch && b.read.simd_barriers == now.simd_barriers;
+  b.shared_read =
+      b.read.group && (b.read.group != now.group || (same_moment && (b.shared_read || b.read.thread != now.thread)));
   b.read = now;
 }
 
@@ -63,7 +68,8 @@ static void access(const char* p, size_t n, bool write, bool atomic = false) {
     for (auto& s : g->shared) {
       if (p < s.at || p >= s.at + s.bytes) continue;
       if (p + n > s.at + s.bytes) break;
-      for (size_t i = 0; i < n; i++) touch(arena_bytes[p - g->arena + i], now, write, atomic, "threadgroup memory", p - s.at + i, false);
+      for (size_t i = 0; i < n; i++)
+        touch(arena_bytes[p - g->arena + i], now, write, atomic, "threadgroup memory", p - s.at + i, false);
       return;
     }
     fail("%s outside every threadgroup variable", write ? "write" : "read");
@@ -77,7 +83,8 @@ static void access(const char* p, size_t n, bool write, bool atomic = false) {
     }
     if (!b->output) return;
     now.epoch = g->device_epoch;
-    for (size_t i = 0; i < n; i++) touch(b->touched[p - b->at + i], now, write, atomic, "an output", p - b->at + i, true);
+    for (size_t i = 0; i < n; i++)
+      touch(b->touched[p - b->at + i], now, write, atomic, "an output", p - b->at + i, true);
     return;
   }
 }
@@ -111,7 +118,8 @@ void tf_read_only(void* at) {
 unsigned long tf_spilled(void* at) {
   Buffer* b = find(at);
   unsigned long count = 0;
-  for (char* p = b->map + kGuard; p < b->end - kGuard; p++) count += (p < b->at || p >= b->at + b->bytes) && (unsigned char)*p != 0xa5;
+  for (char* p = b->map + kGuard; p < b->end - kGuard; p++)
+    count += (p < b->at || p >= b->at + b->bytes) && (unsigned char)*p != 0xa5;
   return count;
 }
 // bytes of an output that no thread wrote (known when tracked)
@@ -145,7 +153,10 @@ char* tf_shared(int key, unsigned long bytes) {
   return g.arena + at;
 }
 unsigned tf_load32(unsigned long p) { note(p, 4, false); return __atomic_load_n((unsigned*)p, __ATOMIC_SEQ_CST); }
-unsigned long tf_load64(unsigned long p) { note(p, 8, false); return __atomic_load_n((unsigned long*)p, __ATOMIC_SEQ_CST); }
+unsigned long tf_load64(unsigned long p) {
+  note(p, 8, false);
+  return __atomic_load_n((unsigned long*)p, __ATOMIC_SEQ_CST);
+}
 bool tf_swap32(unsigned long p, unsigned expected, unsigned desired) {
   note(p, 4, true);
   return __atomic_compare_exchange_n((unsigned*)p, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);

@@ -9,7 +9,9 @@ namespace metal {
   inline T clamp(T x, T a, T b) { return min(max(x, a), b); }                                     \
   inline T abs(T x) { return x < 0 ? (T)-x : x; }                                                 \
   inline T popcount(T x) { return (T)__builtin_popcountl((ulong)(make_unsigned_t<T>)x); }         \
-  inline T clz(T x) { return (T)(x == 0 ? sizeof(T) * 8 : __builtin_clzl((ulong)(make_unsigned_t<T>)x) - (64 - sizeof(T) * 8)); } \
+  inline T clz(T x) { \
+    return (T)(x == 0 ? sizeof(T) * 8 : __builtin_clzl((ulong)(make_unsigned_t<T>)x) - (64 - sizeof(T) * 8)); \
+  } \
   inline T ctz(T x) { return (T)(x == 0 ? sizeof(T) * 8 : __builtin_ctzl((ulong)(make_unsigned_t<T>)x)); } \
   inline T rotate(T x, T n) {                                                                     \
     make_unsigned_t<T> u = (make_unsigned_t<T>)x;                                                 \

@@ -20,30 +20,33 @@ template <class T, int C, int R = C> inline simdgroup_matrix<T, C, R> make_fille
   m.__e = vec<T, 2>(v);
   return m;
 }
-#define MSL_MATRIX_MEMORY(SPACE)                                                                                        \
-  template <class T, class U> inline void simdgroup_load(thread simdgroup_matrix<T, 8, 8>& m, const SPACE U* p, ulong ld = 8, \
-                                                         ulong2 o = ulong2(0), bool tr = false, int site = __builtin_LINE()) { \
-    static_assert(__is_same(T, U), "simdgroup_load: element types differ");                                             \
-    tf_lanes_meet(site);                                                                                                \
-    int r = __matrix_row(), c = __matrix_col();                                                                         \
-    for (int k = 0; k < 2; k++) m.__e[k] = tr ? p[(o.y + c + k) * ld + o.x + r] : p[(o.y + r) * ld + o.x + c + k];       \
-  }                                                                                                                     \
-  template <class T, class U> inline void simdgroup_store(thread_cref const simdgroup_matrix<T, 8, 8>& m, SPACE U* p, ulong ld = 8, \
-                                                          ulong2 o = ulong2(0), bool tr = false, int site = __builtin_LINE()) { \
-    static_assert(__is_same(T, U), "simdgroup_store: element types differ");                                            \
-    int r = __matrix_row(), c = __matrix_col();                                                                         \
-    for (int k = 0; k < 2; k++) {                                                                                       \
-      if (tr) p[(o.y + c + k) * ld + o.x + r] = m.__e[k];                                                               \
-      else p[(o.y + r) * ld + o.x + c + k] = m.__e[k];                                                                  \
-    }                                                                                                                   \
-    tf_lanes_meet(site);                                                                                                \
+#define MSL_MATRIX_MEMORY(SPACE)                                                                                   \
+  template <class T, class U>                                                                                      \
+  inline void simdgroup_load(thread simdgroup_matrix<T, 8, 8>& m, const SPACE U* p, ulong ld = 8,                  \
+                             ulong2 o = ulong2(0), bool tr = false, int site = __builtin_LINE()) {                 \
+    static_assert(__is_same(T, U), "simdgroup_load: element types differ");                                        \
+    tf_lanes_meet(site);                                                                                           \
+    int r = __matrix_row(), c = __matrix_col();                                                                    \
+    for (int k = 0; k < 2; k++) m.__e[k] = tr ? p[(o.y + c + k) * ld + o.x + r] : p[(o.y + r) * ld + o.x + c + k]; \
+  }                                                                                                                \
+  template <class T, class U>                                                                                      \
+  inline void simdgroup_store(thread_cref const simdgroup_matrix<T, 8, 8>& m, SPACE U* p, ulong ld = 8,            \
+                              ulong2 o = ulong2(0), bool tr = false, int site = __builtin_LINE()) {                \
+    static_assert(__is_same(T, U), "simdgroup_store: element types differ");                                       \
+    int r = __matrix_row(), c = __matrix_col();                                                                    \
+    for (int k = 0; k < 2; k++) {                                                                                  \
+      if (tr) p[(o.y + c + k) * ld + o.x + r] = m.__e[k];                                                          \
+      else p[(o.y + r) * ld + o.x + c + k] = m.__e[k];                                                             \
+    }                                                                                                              \
+    tf_lanes_meet(site);                                                                                           \
   }
 MSL_MATRIX_MEMORY(device)
 MSL_MATRIX_MEMORY(threadgroup)
 template <class D, class A, class B, class C>
-inline void simdgroup_multiply_accumulate(thread simdgroup_matrix<D, 8, 8>& d, thread_cref const simdgroup_matrix<A, 8, 8>& a,
-                                          thread_cref const simdgroup_matrix<B, 8, 8>& b, thread_cref const simdgroup_matrix<C, 8, 8>& c,
-                                          int site = __builtin_LINE()) {
+inline void simdgroup_multiply_accumulate(thread simdgroup_matrix<D, 8, 8>& d,
+                                          thread_cref const simdgroup_matrix<A, 8, 8>& a,
+                                          thread_cref const simdgroup_matrix<B, 8, 8>& b,
+                                          thread_cref const simdgroup_matrix<C, 8, 8>& c, int site = __builtin_LINE()) {
   struct Pair { A a[2]; B b[2]; };
   __global Pair* mine = (__global Pair*)tf_my_slot();
   for (int k = 0; k < 2; k++) { mine->a[k] = a.__e[k]; mine->b[k] = b.__e[k]; }

@@ -17,10 +17,14 @@ extern "C" bool tf_swap32(ulong p, uint expected, uint desired);
 extern "C" bool tf_swap64(ulong p, ulong expected, ulong desired);
 
 namespace metal {
-enum class mem_flags { mem_none = 0, mem_device = 1, mem_threadgroup = 2, mem_texture = 4, mem_threadgroup_imageblock = 8 };
+enum class mem_flags {
+  mem_none = 0, mem_device = 1, mem_threadgroup = 2, mem_texture = 4, mem_threadgroup_imageblock = 8
+};
 constexpr mem_flags operator|(mem_flags a, mem_flags b) { return (mem_flags)((int)a | (int)b); }
 enum thread_scope { thread_scope_thread, thread_scope_simdgroup, thread_scope_threadgroup, thread_scope_device };
-enum memory_order { memory_order_relaxed, memory_order_acquire, memory_order_release, memory_order_acq_rel, memory_order_seq_cst };
+enum memory_order {
+  memory_order_relaxed, memory_order_acquire, memory_order_release, memory_order_acq_rel, memory_order_seq_cst
+};
 inline void threadgroup_barrier(mem_flags f, int site = __builtin_LINE()) { tf_barrier(site, (int)f); }
 inline void simdgroup_barrier(mem_flags f, int site = __builtin_LINE()) { tf_simd_barrier(site); }
 inline void atomic_thread_fence(mem_flags f, memory_order o, thread_scope s = thread_scope_device) {}
@@ -83,8 +87,9 @@ template <class T> inline T simd_broadcast_first(T v, int site = __builtin_LINE(
     }                                                                            \
     return a[0];                                                                 \
   }
-MSL_REDUCE(simd_sum, (T)(x + y)) MSL_REDUCE(simd_product, (T)(x * y)) MSL_REDUCE(simd_max, max(x, y)) MSL_REDUCE(simd_min, min(x, y))
-MSL_REDUCE(simd_and, (T)(x & y)) MSL_REDUCE(simd_or, (T)(x | y)) MSL_REDUCE(simd_xor, (T)(x ^ y))
+MSL_REDUCE(simd_sum, (T)(x + y)) MSL_REDUCE(simd_product, (T)(x * y)) MSL_REDUCE(simd_max, max(x, y))
+MSL_REDUCE(simd_min, min(x, y)) MSL_REDUCE(simd_and, (T)(x & y)) MSL_REDUCE(simd_or, (T)(x | y))
+MSL_REDUCE(simd_xor, (T)(x ^ y))
 inline bool simd_any(bool b, int site = __builtin_LINE()) { int v = b; return simd_or(v, site) != 0; }
 inline bool simd_all(bool b, int site = __builtin_LINE()) { int v = b; return simd_and(v, site) != 0; }
 struct simd_vote {
@@ -146,11 +151,13 @@ template <class T> inline bool __atomic_swap(ulong p, T e, T n) {
   MSL_ATOMIC_UPDATE(SPACE, atomic_fetch_xor_explicit, (T)(cur ^ x))                                                \
   MSL_ATOMIC_UPDATE(SPACE, atomic_fetch_min_explicit, (x < cur ? x : cur))                                         \
   MSL_ATOMIC_UPDATE(SPACE, atomic_fetch_max_explicit, (cur < x ? x : cur))                                         \
-  template <class T> inline void atomic_store_explicit(volatile SPACE atomic<T>* p, typename __id<T>::type x, memory_order o) { \
+  template <class T>                                                                                               \
+  inline void atomic_store_explicit(volatile SPACE atomic<T>* p, typename __id<T>::type x, memory_order o) {       \
     atomic_exchange_explicit(p, x, o);                                                                             \
   }                                                                                                                \
-  template <class T> inline bool atomic_compare_exchange_weak_explicit(volatile SPACE atomic<T>* p, thread T* e,   \
-                                                                       typename __id<T>::type x, memory_order o, memory_order f) { \
+  template <class T>                                                                                               \
+  inline bool atomic_compare_exchange_weak_explicit(volatile SPACE atomic<T>* p, thread T* e,                      \
+                                                    typename __id<T>::type x, memory_order o, memory_order f) {    \
     if (__atomic_swap<T>((ulong)&p->__v, *e, x)) return true;                                                      \
     *e = __atomic_read<T>((ulong)&p->__v);                                                                         \
     return false;                                                                                                  \
