@@ -29,13 +29,13 @@ from benchmarks.make_full_size import published_config
 from benchmarks.peer_layer import INSTALLED, PeerLayer, find
 from benchmarks.random_layers import RandomSource
 from tensorfold.backend.kernels import KernelBackend
-from tensorfold.backend.kernels.check import one_of_each_role
 from tensorfold.config import ModelConfig
 from tensorfold.kernels import Kernel
 from tensorfold.network.attention import Shared
 from tensorfold.network.forward import Layer
 from tensorfold.network.hyper import Streams
 from tensorfold.network.plan import Plan, Planner, Window
+from tensorfold.network.row_check import one_of_each_role
 from tensorfold.state.caches import PAGE_TOKENS, Caches
 
 MOST = 6  # rows of a slot

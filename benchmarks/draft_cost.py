@@ -25,13 +25,13 @@ from benchmarks.common import ROOT, TINY, numbers, platform_facts
 from benchmarks.decode_layer import HEAD, TURNS, LayerBench, find_peer, peer_argument, time_peer, write
 from benchmarks.kernels import Bench, pick_backend, seconds
 from benchmarks.make_full_size import published_config
-from tensorfold.backend.kernels.check import kind_of, one_of_each_role
 from tensorfold.config import ModelConfig
 from tensorfold.engine.rows import RowParams
 from tensorfold.network.dspark import Drafter
 from tensorfold.network.forward import Network
 from tensorfold.network.head import Head
 from tensorfold.network.rope import RopeTables
+from tensorfold.network.row_check import kind_of, one_of_each_role
 from tensorfold.state.caches import Caches
 
 ACCEPTED = (0.90, 1.67, 2.30, 2.81, 3.22)

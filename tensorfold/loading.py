@@ -15,7 +15,6 @@ from tqdm import tqdm
 
 from tensorfold.arguments import flag, integer, word
 from tensorfold.backend.choice import BACKENDS, make_backend
-from tensorfold.backend.kernels import KernelBackend, row_dependent_operations
 from tensorfold.checkpoint.reader import MAPPED, Checkpoint
 from tensorfold.config import ModelConfig
 from tensorfold.description import describe_open
@@ -26,6 +25,7 @@ from tensorfold.memory import ENGRAM, EXPERTS, MemoryUse, memory_use
 from tensorfold.network.dspark import Drafter
 from tensorfold.network.engram import EngramTables
 from tensorfold.network.forward import Network
+from tensorfold.network.row_check import row_dependent_operations
 from tensorfold.network.streaming import ExpertPool, Streaming
 from tensorfold.residents import RESIDENTS
 from tensorfold.state.caches import Caches
@@ -160,10 +160,9 @@ def _load(checkpoint: Checkpoint, options: Options, stopped: Callable[[], bool],
         drafter = emptied(Drafter(checkpoint, config, backend, network, loaded)) if stages else None
     checkpoint.check()
     mx.clear_cache()
-    if isinstance(backend, KernelBackend):
-        keep_rows_apart(backend, network, engram)
+    keep_rows_apart(network, engram)
     if pool is not None:
-        pool.forget_stats()
+        pool.restart()
     go_on()
     caches = emptied(Caches(config, options.max_slots, 1, stages))
     lanes = emptied(Lanes(network, drafter, caches, engram.gather, PROMPT_CHUNK, options.fixed_drafts))
@@ -176,17 +175,18 @@ def _load(checkpoint: Checkpoint, options: Options, stopped: Callable[[], bool],
     return Parts(checkpoint, config, tokenizer, engine, checkpoint.identity, engram, pool, undo.pop_all())
 
 
-def keep_rows_apart(backend: KernelBackend, network: Network, engram: EngramTables) -> None:
-    """Tries the kernels on the real weights: where rows of a launch change each other's bits, each gets its own.
+def keep_rows_apart(network: Network, engram: EngramTables) -> None:
+    """Tries the operations on the real weights: where rows of a launch change each other's bits, each gets its own.
 
-    Raises BackendError where the kernels do not run at all.
+    Raises BackendError where they do not run at all.
     """
+    backend = network.backend
     try:
         dependent = row_dependent_operations(network, engram.gather)
     except RuntimeError as error:
         what = first_errors(str(error))
         raise BackendError(
-            f"the kernels do not run here on {backend.name}: {what}; "
+            f"{backend.name} does not run here: {what}; "
             'backend="ops" runs plain MLX operations; please report it with python -m tensorfold.receipt'
         ) from error
     if dependent:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from tensorfold.backend.base import Backend
 from tensorfold.backend.kernels import KernelBackend
-from tensorfold.backend.ops import OpsBackend, rows_are_independent
+from tensorfold.backend.ops import OpsBackend
 from tensorfold.config import ModelConfig
 from tensorfold.kernels.launch import BackendError
 
@@ -19,11 +20,11 @@ def default_backend() -> str:
     return "metal" if mx.metal.is_available() else "cuda" if mx.cuda.is_available() else "ops"
 
 
-def make_backend(name: str | None, config: ModelConfig) -> OpsBackend | KernelBackend:
+def make_backend(name: str | None, config: ModelConfig) -> Backend:
     """The backend of that name, or this machine's own. Raises BackendError where the machine cannot run it."""
     name = name or default_backend()
     if name == "ops":
-        return OpsBackend(config, by_row=not rows_are_independent(config))
+        return OpsBackend(config)
     if name == "host":
         import tensorfold.proof.host  # noqa: F401  a proof tool, which no other model needs
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 import mlx.core as mx
 import numpy as np
@@ -13,11 +13,14 @@ Shapes = Sequence[tuple[int, ...]]
 LEAVES = tuple(f"{matrix}.{leaf}" for matrix in ("w1", "w3", "w2") for leaf in ("weight", "scale"))
 
 
-class Room(Protocol):
+Weight = TypeVar("Weight", covariant=True)
+
+
+class Room(Protocol[Weight]):
     """Memory for so many experts; `weight` is what the backend's `experts` takes, with slots for expert ids."""
 
     @property
-    def weight(self) -> Any: ...
+    def weight(self) -> Weight: ...
     def parts(self, slot: int) -> list[np.ndarray]:
         """Flat uint8 arrays to be filled with the tensors of LEAVES, while nothing that reads the slot is running."""
 

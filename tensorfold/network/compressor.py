@@ -28,11 +28,11 @@ class Compressor:
     def __init__(self, source: WeightSource, prefix: str, ratio: int, backend: Backend):
         self.backend, self.ratio = backend, ratio
         p = f"{prefix}.attn"
-        load = backend.load_bf16
-        self.wkv = load(source, [f"{p}.compressor.wkv.weight"])
-        self.wgate = load(source, [f"{p}.compressor.wgate.weight"]) if ratio > 1 else None
+        load = backend.load_matrix
+        self.wkv = load(source, f"{p}.compressor.wkv.weight")
+        self.wgate = load(source, f"{p}.compressor.wgate.weight") if ratio > 1 else None
         self.norm = source.array(f"{p}.compressor.norm.weight")
-        self.wk = load(source, [f"{p}.indexer.wk.weight"])
+        self.wk = load(source, f"{p}.indexer.wk.weight")
         self.k_norm = source.array(f"{p}.indexer.k_norm.weight")
 
     def __call__(self, x: mx.array, plan: Compressed, pairs: mx.array | None) -> NewRows:

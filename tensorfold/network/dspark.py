@@ -86,8 +86,8 @@ class Drafter:
         last = f"mtp.{count - 1}"
         self.norm = source.array(f"{last}.norm.weight")
         self.markov_embed = source.array(f"{last}.markov_head.embed.weight")
-        self.markov_head = backend.load_f32(source, f"{last}.markov_head.head.weight")
-        self.confidence = backend.load_f32(source, f"{last}.confidence_head.proj.weight")
+        self.markov_head = backend.load_matrix(source, f"{last}.markov_head.head.weight")
+        self.confidence = backend.load_matrix(source, f"{last}.confidence_head.proj.weight")
 
         # on kernels a graph is built once a shape, then replayed
         graph: Any = mx.compile if backend.traceable else lambda function: function

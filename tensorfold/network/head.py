@@ -13,7 +13,7 @@ class Head:
     def __init__(self, source: WeightSource, backend: Backend):
         self.backend = backend
         self.norm = source.array("norm.weight")
-        self.weight = backend.load_f32(source, "head.weight")
+        self.weight = backend.load_matrix(source, "head.weight")
 
     def logits(self, hidden: mx.array) -> mx.array:
         """Normed rows bf16 [R, D] -> float32 [R, V]."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 
-from tensorfold.backend.base import Ahead, Backend, Output, Quantised, WeightSource
+from tensorfold.backend.base import Backend, Output, Quantised, WeightSource
 
 # a sublayer of its input, plain and quantised, gives its output and whatever its caller collects from it
 Sublayer = Callable[[mx.array, Quantised], tuple[Output, Any]]
@@ -18,7 +18,7 @@ class Streams(NamedTuple):
 
     x: mx.array
     pre: mx.array
-    ahead: Ahead = None
+    ahead: mx.array | None = None
 
 
 class HyperConnection:
@@ -26,7 +26,7 @@ class HyperConnection:
 
     def __init__(self, source: WeightSource, prefix: str, kind: str, backend: Backend):
         self.backend = backend
-        self.fn = backend.load_f32(source, f"{prefix}.hc_{kind}_fn")
+        self.fn = source.array(f"{prefix}.hc_{kind}_fn")
         self.base, self.scale = source.array(f"{prefix}.hc_{kind}_base"), source.array(f"{prefix}.hc_{kind}_scale")
         self.norm = source.array(f"{prefix}.{kind}_norm.weight")
 

@@ -17,7 +17,7 @@ class Indexer:
 
     def __init__(self, source: WeightSource, prefix: str, role: LayerRole, config: ModelConfig, backend: Backend):
         self.backend, self.role, self.config = backend, role, config
-        self.weights_proj = backend.load_bf16(source, [f"{prefix}.attn.indexer.weights_proj.weight"])
+        self.weights_proj = backend.load_matrix(source, f"{prefix}.attn.indexer.weights_proj.weight")
         self.scale = float(np.float32(config.index_head_dim**-0.5 * config.index_n_heads**-0.5))
 
     def queries(self, flat: mx.array, table: mx.array) -> mx.array:

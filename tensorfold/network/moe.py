@@ -19,7 +19,7 @@ class Moe:
         """pool: where routed experts are streamed through, None for experts that stay in memory."""
         self.backend, self.active = backend, active
         ffn = f"{prefix}.ffn"
-        self.gate = backend.load_f32(source, f"{ffn}.gate.weight")
+        self.gate = backend.load_matrix(source, f"{ffn}.gate.weight")
         self.bias = source.array(f"{ffn}.gate.bias")
         self.streamed = None if pool is None else pool.layer(f"{ffn}.experts", experts)
         self.experts = None if pool is not None else backend.load_experts(source, f"{ffn}.experts", experts)

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import mlx.core as mx
 import numpy as np
 
-from tensorfold.backend.base import Backend, Output, Quantised, Weight
+from tensorfold.backend.base import Backend, Output, Quantised
 from tensorfold.backend.pool import LEAVES, Room
 from tensorfold.checkpoint.pieces import Piece, PieceReader
 
@@ -62,7 +62,7 @@ class ExpertPool:
         self.backend, self.slots = backend, slots
         self._source, self._reader = source, PieceReader()
         self._pieces: dict[Key, list[Piece]] = {}
-        self._room: Room | None = None
+        self._room: Room[Any] | None = None
         self._known: OrderedDict[Key, int] = OrderedDict()
         self._free = list(reversed(range(slots)))
         self._stats = Streaming(0, slots, 0)
@@ -76,7 +76,7 @@ class ExpertPool:
         return StreamedExperts(self, prefix)
 
     @property
-    def weight(self) -> Weight:
+    def weight(self) -> Any:
         """What the backend's `experts` takes, with the slots that `fetch` gives for expert ids."""
         if self._room is None:
             raise ValueError("no layer streams its experts through this pool")
@@ -92,8 +92,10 @@ class ExpertPool:
         """Counts so far."""
         return replace(self._stats, experts=len(self._pieces), resident=len(self._known))
 
-    def forget_stats(self) -> None:
-        """Counts from here on."""
+    def restart(self) -> None:
+        """An empty pool and counts from here on: what load tried is nobody's asking."""
+        self._known.clear()
+        self._free = list(reversed(range(self.slots)))
         self._stats = Streaming(0, self.slots, 0)
 
     def resident(self, prefix: str, expert: int) -> bool:
@@ -160,7 +162,7 @@ class StreamedExperts:
     def __init__(self, pool: ExpertPool, prefix: str):
         self.pool, self.prefix = pool, prefix
 
-    def __call__(self, x: Quantised, ids: mx.array, weights: mx.array, shared_in: Weight, shared_out: Weight) -> Output:
+    def __call__(self, x: Quantised, ids: mx.array, weights: mx.array, shared_in: Any, shared_out: Any) -> Output:
         """As the backend's `moe`, with equal bits."""
         backend = self.pool.backend
         mx.async_eval(ids, weights)
@@ -192,8 +194,7 @@ class StreamedExperts:
             pairs = np.flatnonzero(np.isin(flat, group)).astype(np.int32)
             slots = pool.fetch(self.prefix, group, shared)[np.searchsorted(group, flat[pairs])]
             mine, weight = mx.array(pairs), weights.reshape(-1, 1)
-            taken = backend.take_rows(x, mine // picks)
-            found.append(backend.experts(taken, mx.array(slots[:, None]), weight[mine], pool.weight)[:, 0])
+            found.append(backend.experts(x[mine // picks], mx.array(slots[:, None]), weight[mine], pool.weight)[:, 0])
             places.append(pairs)
         back = mx.array(np.argsort(np.concatenate(places)).astype(np.int32))
         return mx.concatenate(found)[back].reshape(rows, picks, -1)

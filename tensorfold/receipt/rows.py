@@ -11,8 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
-from tensorfold.backend.kernels import row_dependent_operations
 from tensorfold.network.replay import Replay
+from tensorfold.network.row_check import row_dependent_operations
 from tensorfold.receipt.finding import Finding, holds
 from tensorfold.receipt.runner import Call, Run, Runner, Session
 

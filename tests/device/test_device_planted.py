@@ -7,11 +7,12 @@ import pytest
 import tensorfold
 from tensorfold import Generation
 from tensorfold.backend import choice
-from tensorfold.backend.kernels import KernelBackend, row_dependent_operations
+from tensorfold.backend.kernels import KernelBackend
+from tensorfold.network.row_check import row_dependent_operations
 from tensorfold.receipt.rows import RowLaw, some_ids
 from tensorfold.receipt.runner import Runner
-from tests.device.planted import crowded, row_wise_operations
 from tests.support.goldens import EXAMPLE
+from tests.support.planted import crowded, row_wise_operations
 
 # a model whose experts stay in memory never asks for `experts` and `swiglu` alone
 OPERATIONS = sorted(set(row_wise_operations(KernelBackend)) - {"experts", "swiglu"})
@@ -24,7 +25,7 @@ def found(backend: str, *operations: str) -> set[str]:
 
 
 def test_there_are_operations() -> None:
-    assert len(OPERATIONS) >= 20 and {"draw", "attend_rotated", "moe", "hc_enter"} <= set(OPERATIONS)
+    assert len(OPERATIONS) >= 20 and {"pick_rows", "attend_rotated", "moe", "hc_enter"} <= set(OPERATIONS)
 
 
 @pytest.mark.parametrize("part", [0, 1])

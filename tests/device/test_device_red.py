@@ -21,8 +21,8 @@ from tensorfold.receipt.footprint import constant_memory, used_where_they_lie
 from tensorfold.receipt.laws import Laws
 from tensorfold.receipt.rows import RowLaw, some_ids
 from tensorfold.receipt.runner import Run, Runner
-from tests.device.planted import crowded
 from tests.support.goldens import EXAMPLE
+from tests.support.planted import crowded
 
 Crowded = crowded(OpsBackend, "attend")
 
@@ -113,7 +113,7 @@ def test_ids_are_the_same_everywhere_and_ordinary() -> None:
 def crowded_model() -> Iterator[Model]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choice, "OpsBackend", Crowded)
-        patch.setattr(choice, "rows_are_independent", lambda config: True)
+        patch.setattr("tensorfold.loading.row_dependent_operations", lambda *_: set())
         with Model.load(EXAMPLE, backend="ops", prefix_bytes=0, draft_policy="fixed") as model:
             yield model
 

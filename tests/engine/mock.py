@@ -13,8 +13,7 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 
-from tensorfold.backend.base import Columns
-from tensorfold.backend.composed import Composed
+from tensorfold.backend.base import Backend, Columns
 from tensorfold.backend.layout import RowKind
 from tensorfold.backend.ops import attention
 from tensorfold.checkpoint.synthetic_config import flat_config
@@ -55,8 +54,10 @@ class Bytes:
         return self._decoder.decode(b"", True)
 
 
-class MockBackend(Composed):
-    """What commits and gathers need."""
+class MockBackend:
+    """What rounds, commits and gathers need."""
+
+    draw, commit = None, Backend.commit
 
     def gather(self, rows: Columns) -> mx.array:
         return attention.gather(rows)

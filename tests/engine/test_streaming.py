@@ -81,7 +81,7 @@ def test_a_trained_model_streams_its_tokens(trained: Model) -> None:
 def test_rows_by_themselves_and_updates_by_mlx_give_the_same(calm: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where rows depend on their company, and where the host cannot write into the device's memory."""
     right = outcome(calm, PROMPTS[1:], 6)
-    monkeypatch.setattr("tensorfold.backend.choice.rows_are_independent", lambda _: False)
+    monkeypatch.setattr("tensorfold.loading.row_dependent_operations", lambda *_: {"attend"})
     monkeypatch.setattr("tensorfold.backend.pool.shares_memory", lambda: False)
     for slots in (2, 40):
         with streamed(CALM, slots, CALM_ONE) as model:

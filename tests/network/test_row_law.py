@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
+from collections.abc import Callable
 from functools import cache
-from typing import Any
 
-import mlx.core as mx
 import numpy as np
 import pytest
 
 import tensorfold
 from tensorfold.backend import choice
-from tensorfold.backend.ops import OpsBackend, probe
-from tensorfold.backend.rows import row_wise
+from tensorfold.backend.ops import OpsBackend
+from tensorfold.network.row_check import row_dependent_operations
 from tensorfold.receipt.runner import Run, Runner
 from tests.network.test_streams import goldens
 from tests.support.goldens import DATA, EXAMPLE, Trace
+from tests.support.planted import crowded
 
 FOLDERS = {"tiny_calm": DATA / "tiny_calm", "trained": EXAMPLE}
 CHUNKS = (1, 2, 3, 7, 16, 64)
@@ -76,56 +75,46 @@ def test_compiled_equals_uncompiled(name: str) -> None:
     assert runs[0].same(runs[1]) and runs[0].same(whole(name))
 
 
-# ---- the probe at load
+# ---- the row check at load
 
-# every operation that computes; those that move bytes or compare alone (embed, gather, commit, select) cannot differ
+# every operation that computes, in two halves so that each is judged on inputs of its own; what moves bytes or compares
+# alone (embed, gather, commit, select) cannot differ
 OPERATIONS = [
     "rms_norm", "rope", "act_quant_fp8", "pack", "matvec_fp8", "matvec_bf16", "matvec_f32", "hc_mix", "hc_collapse",
     "hc_collapse_norm", "hc_post", "hc_mean", "engram_rows", "engram_inject", "compress_pair", "score_rows", "attend",
-    "route", "experts", "swiglu", "moe_join",
+    "route", "experts", "swiglu", "join_experts",
 ]  # fmt: skip
 
 
-def crowded(name: str, seen: list[int]) -> type[OpsBackend]:
-    """A device on which one operation gives a row another last bit when more than four rows share its launch."""
-    right = getattr(OpsBackend, name)
-    rows_of = inspect.getclosurevars(right).nonlocals["names"]
-
-    def planted(self: OpsBackend, *args: Any, **kwargs: Any) -> Any:
-        out = right(self, *args, **kwargs)
-        parts = out if isinstance(out, tuple) else (out,)
-        seen.append(parts[0].shape[0])
-        if seen[-1] > 4:
-            bits = parts[-1].view({1: mx.uint8, 2: mx.uint16, 4: mx.uint32}[parts[-1].itemsize]) ^ 1
-            parts = (*parts[:-1], bits.view(parts[-1].dtype))
-        return parts if isinstance(out, tuple) else parts[0]
-
-    planted.__signature__ = inspect.signature(right)  # type: ignore[attr-defined]
-    return type("Crowded", (OpsBackend,), {name: row_wise(*rows_of)(planted)})
+def found(backend: Callable[..., OpsBackend]) -> set[str]:
+    r = Runner(FOLDERS["trained"], backend)
+    return row_dependent_operations(r.network, r.engram.gather)
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_probe_finds_a_row_dependent_operation(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = runner("tiny_calm").config
-    monkeypatch.setattr(probe, "OpsBackend", crowded(name, []))
-    assert not probe.rows_are_independent(config)
+@pytest.mark.parametrize("more_than", [1, 4, 30])
+@pytest.mark.parametrize("part", [0, 1])
+def test_every_row_dependent_operation_is_named(part: int, more_than: int) -> None:
+    """Whether its bits change beside one other row or in wide launches alone."""
+    planted = set(OPERATIONS[part::2])
+    blamed = found(crowded(OpsBackend, *planted, more_than=more_than))
+    assert planted <= blamed and blamed <= planted | {"experts"}  # which runs its matrices by their own operation
 
 
-def test_probe_is_content_where_rows_are_independent() -> None:
-    assert probe.rows_are_independent(runner("tiny_calm").config)
+def test_nothing_is_named_where_rows_are_independent() -> None:
+    assert found(OpsBackend) == set()
 
 
-def test_after_the_probe_everything_runs_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_the_row_check_everything_runs_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """On such a device the model loads in its row-by-row way, which restores the law and any other device's stream."""
     seen: list[int] = []
-    device = crowded("matvec_fp8", seen)
+    device = crowded(OpsBackend, "matvec_fp8", more_than=4, seen=seen)
     some = ids("tiny_calm")[:12]
     alone, shared = (Runner(FOLDERS["tiny_calm"], device)(some, chunk) for chunk in (1, 12))
     assert not shared.same(alone), "the planted operation is felt"
-    monkeypatch.setattr(probe, "OpsBackend", device)
     monkeypatch.setattr(choice, "OpsBackend", device)
-    with tensorfold.Model.load(FOLDERS["tiny_calm"], draft=False) as model:
-        assert model._engine.lanes.backend.by_row  # type: ignore[attr-defined]
+    with pytest.warns(RuntimeWarning, match="matvec_fp8.*every launch runs one row"):
+        model = tensorfold.Model.load(FOLDERS["tiny_calm"], draft=False)
+    with model:
         seen.clear()
         got = model.generate(some, max_tokens=4)
         assert set(seen) == {1}

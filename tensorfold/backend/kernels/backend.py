@@ -7,14 +7,13 @@ kernel states.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
 from tensorfold import kernels
-from tensorfold.backend.base import Columns, Entered, Segment, WeightSource
-from tensorfold.backend.composed import Composed
+from tensorfold.backend.base import Apart, Backend, Columns, Draw, Entered, Output, Segment, WeightSource
 from tensorfold.backend.kernels.pool import GatheredRoom
 from tensorfold.backend.kernels.weights import Dense, Fp8Matrices, Gathered, load_dense, load_experts, load_fp8
 from tensorfold.backend.layout import RowKind
@@ -31,18 +30,13 @@ from tensorfold.kernels.select import select
 from tensorfold.small import constant
 
 
-class Apart(NamedTuple):
-    """A MoE sublayer's output before its sum: routed bf16 [R, k, D] and shared bf16 [R, D]."""
-
-    routed: mx.array
-    shared: mx.array
-
-
-class KernelBackend(Composed):
+class KernelBackend(Backend[Fp8Matrices, Dense, Gathered]):
     """See `backend.base.Backend` for what each operation is, and each kernel's source for its order of sums.
 
     name: "metal", "cuda" or "host". Raises BackendError where the machine cannot run it.
     """
+
+    trial_rows, trial_counts = 6, (1,)  # more shapes would be more kernels to compile at load
 
     def __init__(self, config: ModelConfig, name: str, by_row: bool = False):
         launcher(name)
@@ -59,21 +53,23 @@ class KernelBackend(Composed):
     def _one(self, kernel: str, *arrays: mx.array, **options: Any) -> mx.array:
         return self._run(kernel, *arrays, **options)[0]
 
+    @property
+    def draw(self) -> Draw:
+        return self.pick_rows
+
     @row_wise("logits", "temperature", "seed", "position")
-    def draw(self, logits: mx.array, temperature: mx.array, seed: mx.array, position: mx.array) -> tuple[mx.array, ...]:
-        return tuple(self._run("pick", self._one("pick_parts", logits, temperature, seed, position)))
+    def pick_rows(
+        self, logits: mx.array, temperature: mx.array, seed: mx.array, position: mx.array
+    ) -> tuple[mx.array, mx.array]:
+        ids, finite = self._run("pick", self._one("pick_parts", logits, temperature, seed, position))
+        return ids, finite
 
     # weights
     def load_fp8(self, source: WeightSource, names: Sequence[str], groups: int = 1) -> Fp8Matrices:
         return load_fp8(source, names)
 
-    def load_bf16(self, source: WeightSource, names: Sequence[str]) -> Dense:
-        (name,) = names
+    def load_matrix(self, source: WeightSource, name: str) -> Dense:
         return load_dense(source, name)
-
-    def load_f32(self, source: WeightSource, name: str) -> mx.array | Dense:
-        """A float32 matrix stays an array, which `hc_mix` alone takes."""
-        return load_dense(source, name) if source.raw(name).dtype == np.uint16 else source.array(name)
 
     def rows_of(self, weight: Fp8Matrices, start: int, rows: int) -> Fp8Matrices:
         return weight.part(start, rows)
@@ -127,7 +123,7 @@ class KernelBackend(Composed):
 
     @row_wise("y", "x", "post", "comb")
     def hc_leave(
-        self, y: mx.array | Apart, x: mx.array, post: mx.array, comb: mx.array, following: mx.array | None
+        self, y: Output, x: mx.array, post: mx.array, comb: mx.array, following: mx.array | None
     ) -> tuple[mx.array, mx.array | None]:
         name = "moe_leave" if isinstance(y, Apart) else "hc_post"
         arrays = *(y if isinstance(y, Apart) else (y,)), x, post, comb
@@ -194,8 +190,9 @@ class KernelBackend(Composed):
 
     # experts
     @row_wise("logits")
-    def route(self, logits: mx.array, bias: mx.array, k: int) -> tuple[mx.array, ...]:
-        return tuple(self._run("route", logits, bias, self._scale, k=k, normalise=self.config.norm_topk_prob))
+    def route(self, logits: mx.array, bias: mx.array, k: int) -> tuple[mx.array, mx.array]:
+        ids, weights = self._run("route", logits, bias, self._scale, k=k, normalise=self.config.norm_topk_prob)
+        return ids, weights
 
     @row_wise("x", "ids", "weights")
     def moe(
@@ -225,5 +222,5 @@ class KernelBackend(Composed):
     def join_experts(self, routed: mx.array, shared: mx.array) -> Apart:
         return Apart(routed, shared)
 
-    def joined(self, y: mx.array | Apart) -> mx.array:
+    def joined(self, y: Output) -> mx.array:
         return self._one("moe_join", *y) if isinstance(y, Apart) else y

@@ -14,8 +14,7 @@ from functools import partial
 
 import mlx.core as mx
 
-from tensorfold.backend.base import Columns, Segment, WeightSource
-from tensorfold.backend.composed import Composed
+from tensorfold.backend.base import Apart, Backend, Columns, Entered, Output, Segment, WeightSource
 from tensorfold.backend.layout import RowKind
 from tensorfold.backend.ops import attention, glue, linear, moe, quant
 from tensorfold.backend.ops.linear import Fp4Experts, Fp8Weight
@@ -30,7 +29,7 @@ def compiles_loops() -> bool:
     return mx.default_device() == mx.gpu or shutil.which("g++") is not None
 
 
-class OpsBackend(Composed):
+class OpsBackend(Backend[Fp8Weight, mx.array, Fp4Experts]):
     """See `backend.base.Backend` for what each operation is; shapes and roundings are stated there and beside each
     formula.
 
@@ -38,6 +37,7 @@ class OpsBackend(Composed):
     """
 
     name = "ops"
+    trial_rows, trial_counts = 66, (1, 2, 3, 5, 6, 8, 16, 33)
 
     def __init__(self, config: ModelConfig, by_row: bool = False, compiled: bool | None = None):
         self.config, self.by_row = config, by_row
@@ -65,11 +65,7 @@ class OpsBackend(Composed):
     def load_fp8(self, source: WeightSource, names: Sequence[str], groups: int = 1) -> Fp8Weight:
         return linear.load_fp8(source, tuple(names), groups)
 
-    def load_bf16(self, source: WeightSource, names: Sequence[str]) -> mx.array:
-        parts = [source.array(name) for name in names]
-        return parts[0] if len(parts) == 1 else mx.concatenate(parts)
-
-    def load_f32(self, source: WeightSource, name: str) -> mx.array:
+    def load_matrix(self, source: WeightSource, name: str) -> mx.array:
         return source.array(name)
 
     def rows_of(self, weight: Fp8Weight, start: int, rows: int) -> Fp8Weight:
@@ -112,8 +108,8 @@ class OpsBackend(Composed):
     def matvecs_fp8(self, x: mx.array, weight: Fp8Weight) -> list[mx.array]:
         return list(mx.split(self.matvec_fp8(x, weight), list(weight.ends), -1))
 
-    def matvec_grouped(self, x: mx.array, weight: Fp8Weight) -> mx.array:
-        return self.matvec_fp8(x, weight)  # a plain bf16 input and one that went through FP8 look alike here
+    def grouped_quantised(self, x: mx.array, weight: Fp8Weight) -> mx.array:
+        return self.act_quant_fp8(self.matvec_fp8(x, weight))  # a plain bf16 input and a quantised one look alike here
 
     @row_wise("x")
     def matvec_bf16(self, x: mx.array, weight: mx.array) -> mx.array:
@@ -124,6 +120,19 @@ class OpsBackend(Composed):
         return self._matrices.f32(x, weight)
 
     # hyper-connections and Engram
+    def hc_enter(
+        self, x: mx.array, pre: mx.array, fn: mx.array, base: mx.array, scale: mx.array, norm: mx.array,
+        ahead: mx.array | None,
+    ) -> Entered:  # fmt: skip
+        own, post, comb = self.hc_mix(x, fn, base, scale)
+        hidden = self.hc_collapse_norm(x, pre, norm)
+        return Entered(hidden, self.act_quant_fp8(hidden), own, post, comb)
+
+    def hc_leave(
+        self, y: Output, x: mx.array, post: mx.array, comb: mx.array, following: mx.array | None
+    ) -> tuple[mx.array, None]:
+        return self.hc_post(self.joined(y), x, post, comb), None
+
     @row_wise("x")
     def hc_mix(self, x: mx.array, fn: mx.array, base: mx.array, scale: mx.array) -> tuple[mx.array, mx.array, mx.array]:
         flat = x.reshape(x.shape[0], -1).astype(mx.float32)
@@ -154,6 +163,22 @@ class OpsBackend(Composed):
         return self._engram_inject(x, kv, q_weight, k_weight)
 
     # attention
+    def attn_norms(
+        self, low: mx.array, q_norm: mx.array, kv: mx.array, kv_norm: mx.array, table: mx.array
+    ) -> tuple[mx.array, mx.array]:
+        q = self.act_quant_fp8(self.rms_norm(low, q_norm))
+        return q, self.norm_rope_pack(kv, kv_norm, table, RowKind.WINDOW)
+
+    def norm_rope_pack(self, x: mx.array, norm: mx.array | None, table: mx.array, kind: RowKind) -> mx.array:
+        return self.pack(self.rope(x if norm is None else self.rms_norm(x, norm), table), kind)
+
+    def compress_groups(self, opened: mx.array, own: mx.array, partner: mx.array) -> mx.array:
+        group = mx.concatenate([opened, own])[partner]
+        return self.compress_pair(group[:, :, 0], group[:, :, 1])
+
+    def attend_rotated(self, q: mx.array, table: mx.array, columns: list[Columns], sink: mx.array) -> mx.array:
+        return self.rope(self.attend(self.rope(q, table), columns, sink), table, inverse=True)
+
     @row_wise("values", "gates")
     def compress_pair(self, values: mx.array, gates: mx.array) -> mx.array:
         return self._compress_pair(values, gates)
@@ -214,5 +239,8 @@ class OpsBackend(Composed):
         return self._swiglu(gate, up)
 
     @row_wise("routed", "shared")
-    def moe_join(self, routed: mx.array, shared: mx.array) -> mx.array:
+    def join_experts(self, routed: mx.array, shared: mx.array) -> mx.array:
         return self._join(routed, shared)
+
+    def joined(self, y: Output) -> mx.array:
+        return self.join_experts(*y) if isinstance(y, Apart) else y

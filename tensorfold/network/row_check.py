@@ -1,4 +1,7 @@
-"""The row check at load: one layer of each role on the real weights, rows together and one by one. Knows no kernel."""
+"""The row check at load: one layer of each role on the real weights, in launches of many rows and of few.
+
+Knows no operation by itself.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +18,24 @@ from tensorfold.network.plan import Planner, Window
 from tensorfold.roles import LayerRole
 from tensorfold.state.caches import PAGE_TOKENS, Caches
 
-# slots, rows and first position of each: several slots in a launch, inside a window and far beyond it
-WINDOWS = ((0, 3, 0), (1, 2, 301), (2, 1, 77))
+# slots, sixths of a launch's rows and first position of each: inside a window and far beyond it
+SLOTS = ((0, 3, 0), (1, 2, 301), (2, 1, 77))
 
 
 def row_dependent_operations(network: Network, gather: Gather) -> set[str]:
-    """Names of the operations that gave some row other bits among other rows than alone; empty where the law holds."""
+    """Names of the operations that gave some row other bits among other rows than in a smaller launch; empty where the
+    row law holds."""
     config, backend = network.config, network.backend
-    longest = max(start + rows for _, rows, start in WINDOWS)
-    pages = -(-longest // PAGE_TOKENS)
     windows: list[Window] = []
     runs: list[Run] = []
-    for slot, rows, start in WINDOWS:
+    counts = [sixths * backend.trial_rows // 6 for _, sixths, _ in SLOTS]
+    pages = -(-max(start + rows for rows, (_, _, start) in zip(counts, SLOTS)) // PAGE_TOKENS)
+    for rows, (slot, _, start) in zip(counts, SLOTS):
         ids = [(7 * slot + 13 * i + 3) % config.vocab_size for i in range(rows)]
-        windows.append(Window(slot, start, ids, range(pages), [rows - 1]))
+        windows.append(Window(slot, start, ids, range(pages), range(rows)))
         runs.append(([], ids))
-    plan = Planner(config).build(windows, len(WINDOWS), pages, gather(runs))
-    caches, shared = Caches(config, len(WINDOWS), pages), Shared({})
+    plan = Planner(config).build(windows, len(SLOTS), pages, gather(runs))
+    caches, shared = Caches(config, len(SLOTS), pages), Shared({})
     found: set[str] = set()
     backend.dependent = found
     try:
@@ -39,10 +43,10 @@ def row_dependent_operations(network: Network, gather: Gather) -> set[str]:
         for layer, following in zip_longest(layers, layers[1:]):
             backend.hc_mean(s.x)
             s, _ = layer(s, plan, caches, shared, following)
-        logits = network.head(s.x[plan.head], s.pre[plan.head])
+        logits = network.head(s.x, s.pre)
         backend.hc_collapse(s.x, s.pre)
         if backend.draw is not None:
-            backend.draw(logits, *_sampling(len(WINDOWS)))
+            backend.draw(logits, *_sampling(plan.rows))
     finally:
         backend.dependent = None
     return found
