@@ -161,6 +161,7 @@ def _load(checkpoint: Checkpoint, options: Options, stopped: Callable[[], bool],
     checkpoint.check()
     mx.clear_cache()
     keep_rows_apart(network, engram)
+    engram.restart()
     if pool is not None:
         pool.restart()
     go_on()

@@ -101,6 +101,11 @@ class EngramTables:
         """Bytes of the hot rows now."""
         return sum(hot.nbytes for hot in self._hot)
 
+    def restart(self) -> None:
+        """Lets the hot rows go: what load tried is nobody's asking."""
+        for hot in self._hot:
+            hot.clear()
+
     def close(self) -> None:
         """Ends the reading threads; call it before the files are closed."""
         self._pool.close()
@@ -128,6 +133,9 @@ class HotRows:
             if bits is not None:
                 known.move_to_end(row)
         return out
+
+    def clear(self) -> None:
+        self._rows.clear()
 
     def keep(self, rows: Mapping[int, Bits]) -> None:
         """Adds rows, then lets those go that were not asked for the longest."""
