@@ -74,8 +74,7 @@ MSL_INTEGERS(MSL_PACKED) MSL_PACKED(half) MSL_PACKED(float)
 namespace metal {
 template <class T, int N> using vec = T __attribute__((ext_vector_type(N)));
 template <class T> struct __vt { typedef T E; static constexpr int n = 1; };
-template <class T, int N>
-struct __vt<T __attribute__((ext_vector_type(N)))> {
+template <class T, int N> struct __vt<T __attribute__((ext_vector_type(N)))> {
   typedef T E;
   static constexpr int n = N;
 };
@@ -124,8 +123,8 @@ template <class T> using decay_t = remove_cv_t<remove_addrspace_t<remove_referen
 template <class T> struct __kind { static constexpr __constant int v = 0; };  // 1 signed, 2 unsigned, 3 floating
 #define MSL_KIND(T, K) template <> struct __kind<T> { static constexpr __constant int v = K; };
 MSL_KIND(bool, 2) MSL_KIND(char, 1) MSL_KIND(signed char, 1) MSL_KIND(short, 1) MSL_KIND(int, 1) MSL_KIND(long, 1)
-MSL_KIND(uchar, 2) MSL_KIND(ushort, 2) MSL_KIND(uint, 2) MSL_KIND(ulong, 2) MSL_KIND(half, 3) MSL_KIND(float, 3)
-MSL_KIND(bfloat, 3)
+MSL_KIND(uchar, 2) MSL_KIND(ushort, 2) MSL_KIND(uint, 2) MSL_KIND(ulong, 2) MSL_KIND(half, 3)
+MSL_KIND(float, 3) MSL_KIND(bfloat, 3)
 template <class T> constexpr constant int __kind_v = __kind<remove_cv_t<T>>::v;
 #define MSL_TRAIT(NAME, TEST)                                 \
   template <class T> constexpr constant bool NAME##_v = TEST; \
@@ -167,10 +166,13 @@ template <class T> struct numeric_limits;
     static constexpr T lowest() { return LOWEST; }           \
     MORE                                                     \
   };
-#define MSL_INTEGER_LIMITS(S, U, BITS)                                                                                 \
-MSL_LIMITS(S, (S)(-((S)((((ulong)1) << (BITS - 1)) - 1)) - 1), (S)((((ulong)1) << (BITS - 1)) - 1), min(), BITS - 1, ) \
-MSL_LIMITS(U, 0, (U)(~(U)0), 0, BITS, ) MSL_INTEGER_LIMITS(char, uchar, 8) MSL_INTEGER_LIMITS(short, ushort, 16)
-MSL_INTEGER_LIMITS(int, uint, 32) MSL_INTEGER_LIMITS(long, ulong, 64) MSL_LIMITS(bool, false, true, false, 1, )
+#define MSL_INTEGER_LIMITS(S, U, BITS)                                            \
+  MSL_LIMITS(S, (S)(-((S)((((ulong)1) << (BITS - 1)) - 1)) - 1),                  \
+             (S)((((ulong)1) << (BITS - 1)) - 1), min(), BITS - 1, )              \
+  MSL_LIMITS(U, 0, (U)(~(U)0), 0, BITS, )
+MSL_INTEGER_LIMITS(char, uchar, 8) MSL_INTEGER_LIMITS(short, ushort, 16)
+MSL_INTEGER_LIMITS(int, uint, 32) MSL_INTEGER_LIMITS(long, ulong, 64)
+MSL_LIMITS(bool, false, true, false, 1, )
 #define MSL_FLOAT_LIMITS(T, MIN, MAX, EPS, DIGITS)                       \
   MSL_LIMITS(T, (T)(MIN), (T)(MAX), (T)(-(MAX)), DIGITS,                 \
              static constexpr T epsilon() { return (T)(EPS); }           \
@@ -207,12 +209,8 @@ template <class V, class A, class... R> inline constexpr V __mk(A a, R... r) {
     }
   }
 }
-template <class V>
-struct __cvt {
-  template <class A>
-  friend inline constexpr V operator->*(__cvt, A a) {
-    return __mk1<V>(a);
-  }
+template <class V> struct __cvt {
+  template <class A> friend inline constexpr V operator->*(__cvt, A a) { return __mk1<V>(a); }
 };
 template <class To, class From> inline constexpr To as_type(From x) {
   static_assert(sizeof(To) == sizeof(From), "as_type: sizes differ");
