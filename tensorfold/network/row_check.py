@@ -41,6 +41,7 @@ def row_dependent_operations(network: Network, gather: Gather) -> set[str]:
     try:
         s, layers = network.embed(plan.ids), [network.layers[i] for i in one_of_each_role(config)]
         for layer, following in zip_longest(layers, layers[1:]):
+            s = layer.inject(s, plan)
             backend.hc_mean(s.x)
             s, _ = layer(s, plan, caches, shared, following)
         logits = network.head(s.x, s.pre)
