@@ -9,9 +9,10 @@ import pkgutil
 from functools import cache
 from importlib import import_module
 
+from tensorfold.kernels import launch
 from tensorfold.kernels.kernel import Geometry, Kernel, Launch
 
-__all__ = ["Geometry", "Kernel", "Launch", "all_kernels", "families", "get"]
+__all__ = ["Geometry", "Kernel", "Launch", "all_kernels", "families", "get", "launch"]
 
 
 @cache

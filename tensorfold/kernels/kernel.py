@@ -1,15 +1,15 @@
-"""What a kernel is: source, geometries and the plan of a launch in one object.
+"""What a kernel is, source, geometries and the plan of a launch in one object, and who launches it.
 
-Knows no backend: `launch.py` runs kernels, `tensorfold.proof` judges them.
+Knows no backend: `launch.py` offers metal and cuda, `tensorfold.proof` the host, and judges kernels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import mlx.core as mx
 import numpy as np
@@ -20,6 +20,7 @@ from tensorfold.kernels.source import KernelText, SourceError, backend_text, par
 Array = NDArray[Any]
 TemplateValue = int | bool | mx.Dtype
 Geometry = Mapping[str, int]
+BACKENDS = ("host", "cuda", "metal")
 
 
 @dataclass(frozen=True)
@@ -81,10 +82,50 @@ class Kernel:
         self, *arrays: mx.array, backend: str, geometry: Geometry | None = None, **options: Any
     ) -> list[mx.array]:
         """Launch on MLX arrays; returns the outputs, lazily on metal and cuda."""
-        from tensorfold.kernels.launch import launcher
-
         chosen = self.geometry(backend, arrays, **options) if geometry is None else geometry
         return launcher(backend)(self, arrays, self.plan(arrays, chosen, **options))
+
+
+class BackendError(RuntimeError):
+    """A backend cannot be used on this machine; the message says what it needs."""
+
+
+class BuildError(RuntimeError):
+    """A kernel did not build: names kernel, backend, file and line, with the compiler's words."""
+
+    def __init__(self, kernel: str, backend: str, message: str):
+        self.kernel, self.backend, self.message = kernel, backend, message
+        super().__init__(f"kernel {kernel} does not build for {backend}: {message}")
+
+
+class Launcher(Protocol):
+    """Runs one launch; arrays in, arrays out."""
+
+    name: str
+
+    def __call__(
+        self, kernel: Kernel, arrays: Sequence[mx.array], launch: Launch, init_value: float | None = None
+    ) -> list[mx.array]: ...
+
+
+_OFFERED: dict[str, Callable[[], Launcher]] = {}
+
+
+def offer(backend: str, make: Callable[[], Launcher]) -> None:
+    """Have `launcher` give what `make` makes for that backend; `make` raises BackendError where the machine cannot."""
+    _OFFERED[backend] = make
+
+
+@cache
+def launcher(backend: str) -> Launcher:
+    """The launcher of a backend; BackendError says what is missing on this machine."""
+    if backend in _OFFERED:
+        return _OFFERED[backend]()
+    if backend in BACKENDS:
+        raise BackendError(
+            f"the {backend} backend is a proof tool: it is there after `import tensorfold.proof.{backend}`"
+        )
+    raise ValueError(f"unknown backend '{backend}', expected one of {', '.join(BACKENDS)}")
 
 
 def as_numpy(x: mx.array) -> Array:

@@ -1,7 +1,7 @@
-"""Launchers: one kernel text run by Metal or by CUDA, or by who offers another backend. Knows no kernel by name.
+"""Launchers through MLX: one kernel text run by Metal or by CUDA. Knows no kernel by name.
 
-`metal` and `cuda` build lazily: a compiler's complaint comes at evaluation, with the .metal file and line in it;
-`build` forces it at once and names kernel, backend and line. `host`, which `tensorfold.proof.host` offers, is eager.
+Both build lazily: a compiler's complaint comes at evaluation, with the .metal file and line in it; `build` forces it at
+once and names kernel, backend and line.
 """
 
 from __future__ import annotations
@@ -9,14 +9,27 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import mlx.core as mx
 
-from tensorfold.kernels.kernel import Kernel, Launch, dtype_of
+from tensorfold.kernels.kernel import (
+    BACKENDS,
+    BackendError,
+    BuildError,
+    Kernel,
+    Launch,
+    Launcher,
+    dtype_of,
+    launcher,
+    offer,
+)
 
-BACKENDS = ("host", "cuda", "metal")
+__all__ = [
+    "BACKENDS", "BackendError", "BuildError", "Launcher", "MlxLauncher", "build", "check_types", "first_errors",
+    "launcher", "offer",
+]  # fmt: skip
+
 _ELEMENT = {
     mx.float32: "float", mx.bfloat16: "bfloat16_t", mx.float16: "half", mx.bool_: "bool",
     mx.uint8: "uchar", mx.int8: "char", mx.uint32: "uint", mx.int32: "int", mx.uint64: "ulong", mx.int64: "long",
@@ -29,31 +42,6 @@ _SAME = {
     "uint64_t": "ulong",
     "int64_t": "long",
 }
-
-
-class BackendError(RuntimeError):
-    """A backend cannot be used on this machine; the message says what it needs."""
-
-
-class BuildError(RuntimeError):
-    """A kernel did not build: names kernel, backend, file and line, with the compiler's words."""
-
-    def __init__(self, kernel: str, backend: str, message: str):
-        self.kernel, self.backend, self.message = kernel, backend, message
-        super().__init__(f"kernel {kernel} does not build for {backend}: {message}")
-
-
-class Launcher(Protocol):
-    """Runs one launch; arrays in, arrays out."""
-
-    name: str
-
-    def __call__(
-        self, kernel: Kernel, arrays: Sequence[mx.array], launch: Launch, init_value: float | None = None
-    ) -> list[mx.array]: ...
-
-
-_OFFERED: dict[str, Callable[[], Launcher]] = {}
 
 
 class MlxLauncher:
@@ -99,36 +87,23 @@ class MlxLauncher:
         )
 
 
-def offer(backend: str, make: Callable[[], Launcher]) -> None:
-    """Have `launcher` give what `make` makes for that backend."""
-    _OFFERED[backend] = make
-
-
-@cache
-def launcher(backend: str) -> Launcher:
-    """The launcher of a backend; BackendError says what is missing on this machine."""
-    if backend in _OFFERED:
-        return _OFFERED[backend]()
-    if backend == "metal":
-        _require_metal()
-        return MlxLauncher("metal", mx.fast.metal_kernel)
-    if backend == "cuda":
-        if not mx.cuda.is_available():
-            raise BackendError(
-                "the cuda backend needs MLX built for CUDA (pip install 'mlx[cuda13]') and an NVIDIA GPU"
-            )
-        return MlxLauncher("cuda", mx.fast.cuda_kernel)
-    if backend == "host":
-        raise BackendError("the host backend is a proof tool: it is there after `import tensorfold.proof.host`")
-    raise ValueError(f"unknown backend '{backend}', expected one of {', '.join(BACKENDS)}")
-
-
-def _require_metal() -> None:
+def _metal() -> Launcher:
     if not mx.metal.is_available():
         raise BackendError("the metal backend needs MLX on a Mac with Apple silicon")
     version = platform.mac_ver()[0]
     if version and int(version.split(".")[0]) < 15:
         raise BackendError(f"TensorFold's kernels need Metal 3.2, which comes with macOS 15; this is macOS {version}")
+    return MlxLauncher("metal", mx.fast.metal_kernel)
+
+
+def _cuda() -> Launcher:
+    if not mx.cuda.is_available():
+        raise BackendError("the cuda backend needs MLX built for CUDA (pip install 'mlx[cuda13]') and an NVIDIA GPU")
+    return MlxLauncher("cuda", mx.fast.cuda_kernel)
+
+
+offer("metal", _metal)
+offer("cuda", _cuda)
 
 
 def check_types(kernel: Kernel, arrays: Sequence[Any], launch: Launch) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tensorfold import kernels
-from tensorfold.kernels import launch
+from tensorfold.kernels import kernel, launch
 from tensorfold.kernels.kernel import as_mlx, as_numpy
 from tensorfold.proof import families
 from tensorfold.proof.host import clang
@@ -112,6 +112,6 @@ def test_bfloat16_travels_as_bits() -> None:
 
 
 def test_the_host_backend_is_there_once_the_proof_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "_OFFERED", {})
+    monkeypatch.setattr(kernel, "_OFFERED", {})
     with pytest.raises(launch.BackendError, match="import tensorfold.proof.host"):
         launch.launcher("host")

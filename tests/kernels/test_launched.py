@@ -12,6 +12,7 @@ import pytest
 from tensorfold import Model, kernels
 from tensorfold.backend.kernels import backend as kernel_backend
 from tensorfold.kernels import Kernel, Launch, launch
+from tensorfold.kernels import kernel as kernel_module
 from tests.support.goldens import EXAMPLE
 
 # operations of a backend that no layer of a model needs, because another launch follows or comes before
@@ -40,7 +41,7 @@ class Counting:
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     counting = Counting()
-    for module in (launch, kernel_backend):
+    for module in (kernel_module, kernel_backend):
         monkeypatch.setattr(module, "launcher", lambda name: counting)
     return counting.seen
 

@@ -1,4 +1,5 @@
 // out[j] = bf16(post[j] * y + sum over i of comb[i, j] * x[i]) for each of N streams j, float32, one rounding.
+// Layers launch hc_post_dots and moe_leave; this is a backend's hc_leave where neither fits.
 //
 // Order: comb[0, j] x[0], then fma of the streams 1, 2, ...; the product post[j] y is added last. Everything flushed.
 // Threads: a thread takes E elements, a threadgroup's width apart; grid (D over threads, R rows).

@@ -1,4 +1,5 @@
 // y = bf16(sum of K experts' rows, in the order given, then the shared expert's).
+// Layers launch moe_leave, which spreads the sum at once; this is a backend's `joined`.
 //
 // Order: as said, float32, each sum flushed, one rounding.
 // Threads: one an element; grid (D over threads, R rows).

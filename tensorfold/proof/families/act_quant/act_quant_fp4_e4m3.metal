@@ -1,4 +1,5 @@
 // e2m1 nibbles and e4m3 scale bytes of every block of 16 along the last axis.
+// Launched by no model, but judged by itself: alone.py says why.
 //
 // Order: none, every step is exact.
 // Threads: a thread holds V neighbours of a row, P threadgroups share a row; threads past its end only take part in

@@ -1,4 +1,5 @@
 // act_quant_fp4_e4m3 and back: bf16(code * scale), a product that bfloat16 holds exactly.
+// Launched by no model, but judged by itself: alone.py says why.
 //
 // Order: none, every step is exact.
 // Threads: a thread holds V neighbours of a row, P threadgroups share a row; threads past its end only take part in

@@ -1,4 +1,5 @@
 // e4m3 codes and UE8M0 scale bytes of every block of 32 along the last axis.
+// Launched by no model, but judged by itself: alone.py says why.
 //
 // Order: none, every step is exact.
 // Threads: a thread holds V neighbours of a row, P threadgroups share a row; threads past its end only take part in

@@ -1,4 +1,5 @@
 // act_quant_fp8 as one packed row: K codes, then K / 32 scale bytes.
+// Launched by no model, but judged by itself: alone.py says why.
 //
 // Order: none, every step is exact.
 // Threads: a thread holds V neighbours of a row, P threadgroups share a row; threads past its end only take part in

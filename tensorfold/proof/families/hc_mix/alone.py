@@ -1,4 +1,4 @@
-"""hc_dots and hc_mix: launched by no model, to judge by itself what launched kernels are made of. Knows no mistake."""
+"""hc_mix by itself: launched by no model, for hc_enter mixes on its way. Here the mistakes of hc_mix.h are planted."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@
 //   post = 2 sigmoid(v[4..7])
 //   comb = v[8..23] as rows of four: softmax of each row, plus hc_eps; then columns and rows in turn divided by their
 //          sum plus hc_eps, ITERATIONS times columns, one time less rows.
+// Launched by no model, but judged by itself: alone.py says why.
 //
 // Order: the C chunks are added in ascending order from zero, each sum flushed. A sum of four is (a + b) + (c + d)
 // along its axis.

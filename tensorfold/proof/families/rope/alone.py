@@ -1,4 +1,4 @@
-"""rope: launched by no model, to judge by itself what launched kernels are made of. Knows no mistake."""
+"""rope by itself: launched by no model, for norms and attention turn on their way. Here turn.h's mistakes are planted."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 // Rotates adjacent pairs of the last RD of D elements by the angle of each row's position; the others are copied.
 // (a, b) -> (a c - b s, a s + b c), or with -s when INVERSE.
+// Launched by no model, but judged by itself: alone.py says why.
 //
 // Order: float32, both products of a sum rounded and flushed, then the sum; one rounding to bfloat16.
 // Threads: one a pair; grid (D / 2 pairs, H heads, R rows).
