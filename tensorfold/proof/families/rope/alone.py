@@ -1,4 +1,4 @@
-"""rope by itself: launched by no model, for norms and attention turn on their way. Here turn.h's mistakes are planted."""
+"""rope by itself: launched by no model, for rows turn on their way elsewhere. Here turn.h's mistakes are planted."""
 
 from __future__ import annotations
 
