@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
-from tensorfold.engine.engine import Engine
 from tensorfold.engine.reply import Stats, TokenLogprobs, token_sha
-from tensorfold.engine.slot import Slot
 from tensorfold.keywords import ChatKeywords, ConversationKeywords, TextKeywords, names, refuse_unknown
 from tensorfold.requests import Request, prompt_progress
 from tensorfold.text.chat import ASSISTANT, SYSTEM, USER, ChatPrompt, encode_chat, reply_detokenizer
+from tensorfold.text.messages import conversations
 from tensorfold.text.replies import ReplyParser, ToolCall
 
 if TYPE_CHECKING:
     from tensorfold.handle import SlotHandle
     from tensorfold.model import Model
-    from tensorfold.text.detokenizer import Detokenizer
     from tensorfold.text.tokenizer import Tokenizer
 
 _LONGEST = {True: 65536, False: 8192}  # tokens of a reply by default, thinking or not
@@ -71,78 +69,116 @@ class ChatPiece:
     reply: ChatReply | None = None
 
 
-def stream_chat(
-    model: Model,
-    messages: Sequence[Mapping[str, Any]],
-    tools: Sequence[Mapping[str, Any]] | None,
-    options: Mapping[str, Any],
-) -> Generator[ChatPiece]:
+def chat(
+    model: Model, messages: Any, tools: Any, options: Mapping[str, Any], n: SupportsIndex | None
+) -> ChatReply | list[ChatReply]:
+    """The reply to one conversation, or a list of replies to several and for `n`; more than there are slots queue."""
+    turns, many = _turns(model, messages, tools, options, n)
+
+    def take(handles: list[SlotHandle]) -> None:
+        for turn, handle in zip(turns, handles):
+            turn.take(handle)
+
+    model._run([turn.request for turn in turns], options.get("prompt_progress_callback"), take)
+    replies = [turn.reply for turn in turns if turn.reply is not None]
+    return replies if many else replies[0]
+
+
+def stream_chat(model: Model, messages: Any, tools: Any, options: Mapping[str, Any]) -> Generator[ChatPiece]:
     """Checks everything at the call and opens the slot; the iterator then runs the rounds."""
+    (turn, *_), many = _turns(model, messages, tools, options, None)
+    if many:
+        raise ValueError("stream_chat takes one conversation, not a list of them: stream each, or use chat")
+    return _pieces(model, turn, model._begin(turn.request), options.get("prompt_progress_callback"))
+
+
+def _pieces(model: Model, turn: _Turn, handle: SlotHandle, callback: Any) -> Generator[ChatPiece]:
+    with handle:
+        while turn.reply is None:
+            if not handle.done:
+                model.step()
+            prompt_progress(callback, [handle.prompt_done], [len(turn.request.ids)])
+            piece = turn.take(handle)
+            if piece.content or piece.reasoning or piece.reply:
+                yield piece
+
+
+def _turns(
+    model: Model, messages: Any, tools: Any, options: Mapping[str, Any], n: SupportsIndex | None
+) -> tuple[list[_Turn], bool]:
+    """A turn for each reply in order, and whether a list is wanted; all arguments are checked."""
     for name in sorted(names(TextKeywords) & set(options)):
         raise TypeError(f"chat takes no {name}: the conversation's encoding decides it")
     refuse_unknown(options, names(ChatKeywords))
     chosen = {k: v for k, v in options.items() if k in names(ConversationKeywords)}
     rest = {k: v for k, v in options.items() if k not in chosen}
-    tokenizer = model.tokenizer
-    prompt = encode_chat(tokenizer, messages, tools, **chosen)
-    if rest.get("max_tokens") is None:
-        longest = _LONGEST_MAX_EFFORT if prompt.thinking and prompt.effort == 100 else _LONGEST[prompt.thinking]
-        rest["max_tokens"] = max(1, min(longest, model.max_context - len(prompt.ids)))
-    request = model._one(prompt.ids, rest)
-    parser = ReplyParser(prompt, request.params.stop)
-    # in reasoning and in calls a stop string is text
-    request = replace(request, params=replace(request.params, stop=()))
-    handle = model._open_slot(lambda engine: _open(engine, request, prompt.shared))
-    detokenizer = reply_detokenizer(tokenizer, request.params.skip_special_tokens)
-    return _pieces(model, handle, prompt, parser, detokenizer, rest.get("prompt_progress_callback"))
+    given, many = conversations(messages)
+    prompts = [encode_chat(model.tokenizer, each, tools, **chosen, where=where) for where, each in given]
+    ids = [prompt.ids for prompt in prompts]
+    requests, many = model._reader.requests(ids if many else ids[0], rest, n)
+    whole = rest.get("max_tokens") is None
+    copies = len(requests) // len(prompts)
+    turns = [_Turn(model, prompts[i // copies], request, whole) for i, request in enumerate(requests)]
+    model._check([turn.request for turn in turns])
+    return turns, many
 
 
-def _open(engine: Engine, request: Request, shared: int) -> Slot:
-    return engine.open(request.ids, request.params, request.max_drafts, passing=True, keep_at=(shared,))
+class _Turn:
+    """A reply in the making: takes what a slot has said and gives what that settles.
+
+    request: what its slot is opened for. reply: the whole, once it is over.
+    """
+
+    def __init__(self, model: Model, prompt: ChatPrompt, request: Request, whole: bool):
+        """whole: max_tokens is what a reply of this kind may need, within the context."""
+        tokenizer, params = model.tokenizer, request.params
+        self._prompt, self._parser = prompt, ReplyParser(prompt, params.stop)
+        self._detokenizer = reply_detokenizer(tokenizer, params.skip_special_tokens)
+        self._guards, self._tokens = _guards(tokenizer), list[int]()
+        if whole:
+            longest = _LONGEST_MAX_EFFORT if prompt.thinking and prompt.effort == 100 else _LONGEST[prompt.thinking]
+            params = replace(params, max_tokens=max(1, min(longest, model.max_context - len(prompt.ids))))
+        # in reasoning and in calls a stop string is text
+        self.request = replace(request, params=replace(params, stop=()), keep_at=(prompt.shared,))
+        self.reply: ChatReply | None = None
+
+    def take(self, handle: SlotHandle) -> ChatPiece:
+        """What came since the last time; at the end the handle is closed, and the piece has the reply."""
+        if self.reply is not None:
+            return ChatPiece("", "")
+        came = handle.read()
+        if handle.error is not None:
+            raise handle.error
+        reason, settled = came.finish_reason, [("", "")]
+        for token in came.tokens:
+            self._tokens.append(token)
+            if token not in self._guards:
+                settled.append(self._parser.feed(self._detokenizer.add(token)))
+            if token in self._guards or self._parser.stopped:
+                reason = "stop"  # accepted drafts behind it are no part of the reply
+                break
+        if reason is not None:
+            handle.close()
+            if not self._parser.stopped:
+                settled.append(self._parser.feed(self._detokenizer.finish()))
+            settled.append(self._parser.finish(cut=reason == "length"))
+            self.reply = self._made(handle, reason)
+        contents, reasonings = zip(*settled)
+        return ChatPiece("".join(contents), "".join(reasonings), self.reply)
+
+    def _made(self, handle: SlotHandle, reason: str) -> ChatReply:
+        parser, tokens, logprobs = self._parser, self._tokens, handle.logprobs
+        stats = replace(handle.stats, generated_tokens=len(tokens), token_sha=token_sha(tokens))
+        if reason != "cancelled":
+            reason = parser.finish_reason or reason
+        key = hashlib.sha256(np.asarray([*self._prompt.ids, *tokens], "<u4").tobytes()).hexdigest()[:16]
+        return ChatReply(
+            parser.content, parser.reasoning, parser.calls(key), reason, stats, tokens, handle.seed,
+            None if logprobs is None else logprobs[: len(tokens)],
+        )  # fmt: skip
 
 
 def _guards(tokenizer: Tokenizer) -> set[int]:
     """Marks that no reply may hold: where one comes, the reply has ended."""
     marks = tokenizer.backend.marks
     return {tokenizer.bos_id} | {marks[name] for name in (SYSTEM, USER, ASSISTANT) if name in marks}
-
-
-def _pieces(
-    model: Model, handle: SlotHandle, prompt: ChatPrompt, parser: ReplyParser, detokenizer: Detokenizer, callback: Any
-) -> Generator[ChatPiece]:
-    guards, tokens, reason = _guards(model.tokenizer), list[int](), ""
-    with handle:
-        while not reason:
-            if not handle.done:
-                model.step()
-            prompt_progress(callback, [handle.prompt_done], [len(prompt.ids)])
-            done, new = handle.done, handle.tokens[len(tokens) :]
-            if handle.error is not None:
-                raise handle.error
-            content = reasoning = ""
-            for token in new:
-                tokens.append(token)
-                settled = ("", "") if token in guards else parser.feed(detokenizer.add(token))
-                content, reasoning = content + settled[0], reasoning + settled[1]
-                if token in guards or parser.stopped:
-                    reason = "stop"  # accepted drafts behind it are no part of the reply
-                    break
-            if content or reasoning:
-                yield ChatPiece(content, reasoning)
-            if done and not reason:
-                reason = handle.finish_reason or "stop"
-    rest = ("", "") if parser.stopped else parser.feed(detokenizer.finish())
-    last = parser.finish(cut=reason == "length")
-    yield ChatPiece(rest[0] + last[0], rest[1] + last[1], _reply(handle, prompt, parser, tokens, reason))
-
-
-def _reply(handle: SlotHandle, prompt: ChatPrompt, parser: ReplyParser, tokens: list[int], reason: str) -> ChatReply:
-    stats = replace(handle.stats, generated_tokens=len(tokens), token_sha=token_sha(tokens))
-    if reason != "cancelled":
-        reason = parser.finish_reason or reason
-    key = hashlib.sha256(np.asarray([*prompt.ids, *tokens], "<u4").tobytes()).hexdigest()[:16]
-    logprobs = handle.logprobs
-    return ChatReply(
-        parser.content, parser.reasoning, parser.calls(key), reason, stats, tokens, handle.seed,
-        None if logprobs is None else logprobs[: len(tokens)],
-    )  # fmt: skip

@@ -25,6 +25,7 @@ Prompts: TypeAlias = "Sequence[OnePrompt]"
 AnyPrompt: TypeAlias = "OnePrompt | Prompts"
 
 Messages: TypeAlias = "Sequence[Mapping[str, Any]]"
+Conversations: TypeAlias = "Sequence[Messages]"
 Tools: TypeAlias = "Sequence[Mapping[str, Any]] | None"
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
 
 from tensorfold import keywords as kw
 from tensorfold import loading
-from tensorfold.chat import ChatPiece, ChatReply, stream_chat
+from tensorfold.chat import ChatPiece, ChatReply, chat, stream_chat
 from tensorfold.checkpoint.hub import resolve
 from tensorfold.config import ModelConfig
 from tensorfold.engine.engine import CapacityError, Engine
@@ -155,25 +155,35 @@ class Model:
         Raises ValueError or TypeError before anything is computed, NumericError when logits are not finite.
         """
         requests, many = self._read(prompt, options, n)
-        callback = options.get("prompt_progress_callback")
+        handles = self._run(requests, options.get("prompt_progress_callback"))
+        results = [Generation.of(h) for h in handles]
+        return results if many else results[0]
+
+    def _run(
+        self,
+        requests: list[Request],
+        callback: Callable[[int, int], Any] | None,
+        after: Callable[[list[SlotHandle]], None] = lambda handles: None,
+    ) -> list[SlotHandle]:
+        """Runs requests in as many slots as there are; `after` each round takes the handles of those begun."""
         handles: list[SlotHandle] = []
         try:
             while len(handles) < len(requests) or not all(h.done for h in handles):
                 self._admit(requests, handles)
                 self.step()
                 prompt_progress(callback, [h.prompt_done for h in handles], [len(r.ids) for r in requests])
+                after(handles)
                 for handle in handles:
                     if handle.done:
                         handle.close()  # its slot is free for the next in line
                     if handle.error is not None:
                         raise handle.error
                 if len(handles) < len(requests) and self._stuck():
-                    raise CapacityError("every slot is held by an open handle: close one to let generate go on")
+                    raise CapacityError("every slot is held by an open handle: close one to let the others go on")
         finally:
             for handle in handles:
                 handle.close()
-        results = [Generation.of(h) for h in handles]
-        return results if many else results[0]
+        return handles
 
     def _admit(self, requests: list[Request], handles: list[SlotHandle]) -> None:
         """Opens as many of the requests in line as there are slots."""
@@ -203,20 +213,32 @@ class Model:
                 raise handle.error
             yield Piece(handle.text[shown:], handle.tokens[seen:], handle.finish_reason, handle.stats)
 
-    def chat(self, messages: kw.Messages, tools: kw.Tools = None, **options: Unpack[kw.ChatKeywords]) -> ChatReply:
-        """Answers a conversation of OpenAI-style messages; needs the extra `chat`.
+    @overload
+    def chat(
+        self, messages: kw.Messages, tools: kw.Tools = None, *, n: None = None, **options: Unpack[kw.ChatKeywords]
+    ) -> ChatReply: ...
+    @overload
+    def chat(
+        self, messages: kw.Conversations, tools: kw.Tools = None, *, n: None = None, **options: Unpack[kw.ChatKeywords]
+    ) -> list[ChatReply]: ...
+    @overload
+    def chat(
+        self, messages: Any, tools: kw.Tools = None, *, n: SupportsIndex, **options: Unpack[kw.ChatKeywords]
+    ) -> list[ChatReply]: ...
+    def chat(
+        self, messages: Any, tools: kw.Tools = None, *, n: SupportsIndex | None = None,
+        **options: Unpack[kw.ChatKeywords],
+    ) -> ChatReply | list[ChatReply]:  # fmt: skip
+        """Answers a conversation of OpenAI-style messages, or a list of them (a list in is a list out), as many at once
+        as there are slots; needs the extra `chat`.
 
+        tools: for every conversation. n: so many replies to each, with seeds drawn apart (a list out).
         thinking: on unless False. reasoning_effort: 1..100, low, medium, high, max or none.
         Keywords: tool_choice (auto, none, required), response_format, continue_final_message, and those of `generate`
         but add_bos and parse_special; a stop string counts in the content alone, max_tokens is by default what a reply
         of this kind may need. Raises ValueError or TypeError naming the message, ImportError without the extra.
         """
-        reply = None
-        for piece in self.stream_chat(messages, tools, **options):
-            reply = piece.reply
-        if reply is None:
-            raise RuntimeError("the reply ended without its last piece")
-        return reply
+        return chat(self, messages, tools, options, n)
 
     def stream_chat(
         self, messages: kw.Messages, tools: kw.Tools = None, **options: Unpack[kw.ChatKeywords]
@@ -308,8 +330,10 @@ class Model:
         return self._life.run(lambda parts: job(parts.engine))
 
     def _open(self, prompt: Any, options: Mapping[str, Any], passing: bool = False) -> SlotHandle:
-        r = self._one(prompt, options)
-        return self._open_slot(lambda engine: engine.open(r.ids, r.params, r.max_drafts, passing=passing))
+        return self._begin(self._one(prompt, options), passing)
+
+    def _begin(self, r: Request, passing: bool = True) -> SlotHandle:
+        return self._open_slot(lambda engine: _opened(engine, r, passing))
 
     def _open_slot(self, make: Callable[[Engine], Slot]) -> SlotHandle:
         (handle,) = self._open_slots(lambda engine: (make(engine),))
@@ -333,13 +357,17 @@ class Model:
         """Checked requests, none of them too long for the context."""
         self._life.worker.check()
         requests, many = self._reader.requests(prompt, options, n)
+        self._check(requests)
+        return requests, many
+
+    def _check(self, requests: Iterable[Request]) -> None:
+        """Raises CapacityError for a prompt and reply that are too long for the context."""
 
         def check(engine: Engine) -> None:
             for r in requests:
                 engine.check(r.ids, r.params)
 
         self._call(check)
-        return requests, many
 
     def _one(self, prompt: Any, options: Mapping[str, Any]) -> Request:
         self._life.worker.check()
@@ -354,4 +382,8 @@ def _admitted(engine: Engine, requests: Iterable[Request]) -> Iterator[Slot]:
     for r in requests:
         if not engine.free:
             return
-        yield engine.open(r.ids, r.params, r.max_drafts, passing=True)
+        yield _opened(engine, r)
+
+
+def _opened(engine: Engine, r: Request, passing: bool = True) -> Slot:
+    return engine.open(r.ids, r.params, r.max_drafts, passing=passing, keep_at=r.keep_at)

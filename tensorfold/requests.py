@@ -19,11 +19,13 @@ from tensorfold.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Request:
-    """One reply to make: its prompt ids, sampling choices, and how many drafts a round may hold."""
+    """One reply to make: its prompt ids, sampling choices, how many drafts a round may hold, and lengths of the prompt
+    at which its state is worth keeping."""
 
     ids: list[int]
     params: SamplingParams
     max_drafts: int
+    keep_at: tuple[int, ...] = ()
 
 
 class Reader:

@@ -42,6 +42,8 @@ reveal_type(tensorfold.generate(model, tokenizer, prompt="a", verbose=True))  # 
 reveal_type(tensorfold.generate(model, "a", max_tokens=2))  # str
 reveal_type([r.text for r in tensorfold.stream_generate(model, tokenizer, [1, 2], temp=0.5)])  # list[str]
 reveal_type(tensorfold.batch_generate(model, tokenizer, prompts=["a"], max_tokens=[2]).texts)  # list[str]
+reveal_type(model.chat([[{"role": "user", "content": "a"}]], max_tokens=2))  # list[ChatReply]
+reveal_type(model.chat([{"role": "user", "content": "a"}], n=2)[0].content)  # str
 model.generate("a", 20)  # error
 model.generate("a", max_token=20)  # error
 model.generate("a", max_tokens="20")  # error

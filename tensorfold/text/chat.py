@@ -71,6 +71,7 @@ def encode_chat(
     response_format: Mapping[str, Any] | None = None,
     continue_final_message: bool = False,
     add_generation_prompt: bool = True,
+    where: str = "messages",
 ) -> ChatPrompt:
     """The prompt of a conversation (the model's chat specification, sections 2 to 7).
 
@@ -80,11 +81,12 @@ def encode_chat(
     auto, none or required.
     response_format: as OpenAI's, or a bare JSON schema. continue_final_message:
     the last message, an assistant's, goes on.
+    where: what errors call `messages`.
     ValueError and TypeError name the message; images are refused, for this library runs the text model only.
     """
     library = recipe()
     effort, think = effort_of(reasoning_effort, thinking)
-    read = read_messages(library, messages, continue_final_message)
+    read = read_messages(library, messages, continue_final_message, where)
     wanted = read_tools(library, tools)
     if tool_choice not in ("auto", "none", "required"):
         raise ValueError(f'tool_choice={tool_choice!r} must be "auto", "none" or "required"')

@@ -36,13 +36,28 @@ def effort_of(effort: int | str | None, thinking: bool | None) -> tuple[int, boo
     return integer("reasoning_effort", level, 1, 100), on
 
 
-def read_messages(library: ModuleType, messages: Any, continued: bool) -> list[Any]:
+def conversations(messages: Any) -> tuple[list[tuple[str, Any]], bool]:
+    """Each conversation after its name in errors, and whether a list of conversations was given."""
+    nested = [_is_list(each) for each in messages] if _is_list(messages) else []
+    if not any(nested):
+        return [("messages", messages)], False
+    if not all(nested):
+        i, other = nested.index(False), nested.index(True)
+        raise TypeError(f"messages[{i}] is no list of messages as messages[{other}] is: give conversations or messages")
+    return [(f"messages[{i}]", each) for i, each in enumerate(messages)], True
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes, Mapping))
+
+
+def read_messages(library: ModuleType, messages: Any, continued: bool, where: str) -> list[Any]:
     """DeepSeek's objects, one a message; a last assistant turn is left without its end, continued or not."""
-    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence):
-        raise TypeError(f"messages must be a list of mappings, not {type(messages).__name__}")
+    if not _is_list(messages):
+        raise TypeError(f"{where} must be a list of mappings, not {type(messages).__name__}")
     if not messages:
-        raise ValueError("messages is empty: give at least one")
-    read = [_message(library, f"messages[{i}]", m, i == len(messages) - 1) for i, m in enumerate(messages)]
+        raise ValueError(f"{where} is empty: give at least one message")
+    read = [_message(library, f"{where}[{i}]", m, i == len(messages) - 1) for i, m in enumerate(messages)]
     if continued and read[-1].role != "assistant":
         raise ValueError(
             f"continue_final_message=True, but the last message is by the {read[-1].role}, not the assistant"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tensorfold import ChatPiece, ChatReply, Generation, Model
+from tensorfold.results import Piece
 from tensorfold.text.chat import encode_chat
 
 pytest.importorskip("deepseek_recipe", reason="deepseek-recipe is not installed")
@@ -50,6 +51,71 @@ def test_a_follow_up_resumes_and_equals_fresh(model: Model, fresh: Model, thinki
     assert second.stats.reused_tokens >= before - thinking and plain.stats.reused_tokens == 0
 
 
+TALKS: list[list[dict[str, Any]]] = [
+    DOG,
+    [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "define: cat"}],
+    [{"role": "user", "content": "use the noun dog in a sentence"}],
+]
+
+
+def test_several_conversations_run_together_and_each_is_as_alone(model: Model, fresh: Model) -> None:
+    """More of them than slots; a stop string ends some before their length."""
+    talks, seeds = TALKS + TALKS[:2], [1, 2, 3, 4, 5]
+    options: dict[str, Any] = {"thinking": False, "stop": "e", "max_tokens": 7, "temperature": 1, "logprobs": 0}
+    together = fresh.chat(talks, seed=seeds, **options)
+    assert {reply.finish_reason for reply in together} == {"stop", "length"}
+    for talk, seed, reply in zip(talks, seeds, together, strict=True):
+        alone = model.chat(talk, seed=seed, **options)
+        assert (reply.message, reply.finish_reason, reply.seed) == (alone.message, alone.finish_reason, seed)
+        assert (reply.tokens, reply.logprobs) == (alone.tokens, alone.logprobs)
+        assert reply.stats.token_sha == alone.stats.token_sha
+
+
+def test_several_conversations_share_their_rounds(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps, step = [], model.step
+    monkeypatch.setattr(model, "step", lambda: steps.append(step()))
+    replies = model.chat(TALKS, thinking=False, max_tokens=6, draft=False)
+    rounds = [r.stats.rounds for r in replies]
+    assert max(rounds) <= len(steps) <= max(rounds) + len(TALKS) < sum(rounds)
+
+
+def test_n_replies_to_each_conversation_come_in_order_with_seeds_of_their_own(model: Model) -> None:
+    made = model.chat(TALKS[:2], n=2, thinking=False, max_tokens=4, temperature=1)
+    assert len(made) == 4 and len({r.seed for r in made}) == 4
+    for reply, talk in ((made[1], TALKS[0]), (made[2], TALKS[1])):
+        assert reply.tokens == model.chat(talk, thinking=False, max_tokens=4, temperature=1, seed=reply.seed).tokens
+    (one,) = model.chat(DOG, n=1, thinking=False, max_tokens=4)
+    assert [one.tokens] == [r.tokens for r in model.chat([DOG], thinking=False, max_tokens=4)]
+
+
+def test_what_is_wrong_with_one_of_several_is_named_before_anything_runs(model: Model) -> None:
+    cases: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
+        ([DOG, []], {}, ValueError, "messages[1] is empty"),
+        ([[]], {}, ValueError, "messages[0] is empty"),
+        ([DOG, [{"role": "x"}]], {}, ValueError, "messages[1][0] has role 'x'"),
+        ([DOG, DOG[0]], {}, TypeError, "messages[1] is no list of messages as messages[0] is"),
+        ([DOG, DOG], {"seed": [1]}, ValueError, "seed has 1 entries for 2 replies"),
+        (DOG, {"n": 0}, ValueError, "n=0"),
+        (DOG, {"n": 2, "seed": 1}, ValueError, "seed=1 with n=2"),
+        ([DOG, [{"role": "user", "content": "a b c d " * 1500}]], {}, ValueError, "context holds 4096"),
+    ]
+    for messages, options, error, message in cases:
+        with pytest.raises(error) as caught:
+            model.chat(messages, thinking=False, **options)
+        assert message in str(caught.value)
+    with pytest.raises(ValueError, match="stream_chat takes one conversation"):
+        model.stream_chat([DOG, DOG])  # type: ignore[list-item]
+
+
+def test_the_progress_of_several_prompts_is_their_sum(model: Model) -> None:
+    seen: list[tuple[int, int]] = []
+    total = sum(len(encode_chat(model.tokenizer, talk, thinking=False).ids) for talk in TALKS)
+    model.chat(
+        TALKS, thinking=False, max_tokens=2, prompt_progress_callback=lambda done, all_: seen.append((done, all_))
+    )
+    assert seen[-1] == (total, total) and sorted(seen) == seen
+
+
 def test_a_stop_string_ends_the_content_and_leaves_the_thought_alone(model: Model) -> None:
     free = model.chat(DOG, max_tokens=40)
     stop = free.content[5:9]
@@ -82,25 +148,28 @@ class Script:
 
     def __init__(self, model: Model, tokens: list[int], finish_reason: str, step: int):
         self._real, self._all, self._reason, self._step = model.open("x", max_tokens=1), tokens, finish_reason, step
-        self.tokens: list[int] = []
+        self._read, self._made = 0, 0
         self.stats, self.error, self.logprobs, self.seed, self.prompt_done = self._real.stats, None, None, 0, 0
 
     def advance(self) -> None:
-        self.tokens = self._all[: len(self.tokens) + self._step]
+        self._made = min(self._made + self._step, len(self._all))
 
     @property
     def done(self) -> bool:
-        return len(self.tokens) == len(self._all)
+        return self._made == len(self._all)
 
-    @property
-    def finish_reason(self) -> str | None:
-        return self._reason if self.done else None
+    def read(self) -> Piece:
+        before, self._read = self._read, self._made
+        return Piece("", self._all[before : self._made], self._reason if self.done else None)
+
+    def close(self) -> None:
+        self._real.close()
 
     def __enter__(self) -> Script:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._real.close()
+        self.close()
 
 
 def scripted(
@@ -108,7 +177,7 @@ def scripted(
 ) -> ChatReply:
     tokens = model.tokenizer.encode(text, add_bos=False, parse_special=True) + ([1] if end == "stop" else [])
     script = Script(model, tokens, end, step)
-    monkeypatch.setattr(model, "_open_slot", lambda make: script)
+    monkeypatch.setattr(model, "_begin", lambda request: script)
     monkeypatch.setattr(model, "step", script.advance)
     try:
         return whole(model.stream_chat(DOG, **options))
