@@ -19,7 +19,7 @@ from tensorfold.kernels.source import KernelText, SourceError, backend_text, par
 
 Array = NDArray[Any]
 TemplateValue = int | bool | mx.Dtype
-Geometry = Mapping[str, int]
+Geometry = Mapping[str, int]  # numbers of a launch that change no bit: the source explains those of its template
 BACKENDS = ("host", "cuda", "metal")
 
 

@@ -6,7 +6,7 @@ from tensorfold.proof.proof import Mistake
 
 _HEADER = "hc_collapse.h"
 # mistakes of the header, planted here for every kernel that includes it
-HEADER = (
+IN_HEADER = (
     Mistake("first barrier dropped", "P_BARRIER();\n  for", "for", _HEADER, ("host",)),
     Mistake("second barrier dropped", "P_BARRIER();\n  float mean", "float mean", _HEADER, ("host",)),
     Mistake("streams in another order", "p_fma(p[i], v[i], h)", "p_fma(p[N - i], v[N - i], h)", _HEADER),
@@ -26,7 +26,7 @@ HEADER = (
 
 MISTAKES: dict[str, tuple[Mistake, ...]] = {
     "hc_collapse_norm": (
-        *HEADER,
+        *IN_HEADER,
         Mistake(
             "collapse not rounded first",
             "held[d] = as_type<ushort>(p_f2bf(h));",

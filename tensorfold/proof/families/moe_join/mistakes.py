@@ -6,7 +6,7 @@ from tensorfold.proof.proof import Mistake
 
 _HEADER = "moe_join.h"
 # mistakes of the header, planted here for every kernel that includes it
-HEADER = (
+IN_HEADER = (
     Mistake(
         "experts in another order", "p_load(routed[i * stride])", "p_load(routed[(uint(K) - i) * stride])", _HEADER
     ),
@@ -31,7 +31,7 @@ HEADER = (
 
 MISTAKES: dict[str, tuple[Mistake, ...]] = {
     "moe_join": (
-        *HEADER,
+        *IN_HEADER,
         Mistake("tail missed", "if (d >= uint(D)) return;", "if (d + 32u >= uint(D)) return;"),
         Mistake("edge threads kept", "if (d >= uint(D)) return;", "", backends=("host",)),
     ),

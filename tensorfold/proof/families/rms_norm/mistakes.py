@@ -6,7 +6,7 @@ from tensorfold.proof.proof import Mistake
 
 _HEADER = "rms.h"
 # mistakes of the header and of the sum over lanes, planted here for every kernel that norms rows with it
-HEADER = (
+IN_HEADER = (
     Mistake(
         "lanes added in another order",
         "v = p_add(v, simd_shuffle_xor(v, ushort(16)));\n  v = p_add(v, simd_shuffle_xor(v, ushort(8)));",
@@ -28,7 +28,7 @@ HEADER = (
 MISTAKES: dict[str, tuple[Mistake, ...]] = {
     "rms_norm": (
         Mistake("barrier dropped", "P_BARRIER();", "", backends=("host",)),
-        *HEADER,
+        *IN_HEADER,
         Mistake(
             "one element too far",
             "i < uint(K); i += 32u * uint(G)",

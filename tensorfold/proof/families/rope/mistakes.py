@@ -5,7 +5,7 @@ from __future__ import annotations
 from tensorfold.proof.proof import Mistake
 
 # mistakes of the header, planted here for every kernel that includes it
-HEADER = (
+IN_HEADER = (
     Mistake("sine's sign", "p_sub(p_mulz(a, c), p_mulz(b, s))", "p_add(p_mulz(a, c), p_mulz(b, s))", file="turn.h"),
     Mistake("products fused", "p_add(p_mulz(a, s), p_mulz(b, c))", "p_fma(a, s, p_mulz(b, c))", file="turn.h"),
 )
@@ -13,7 +13,7 @@ HEADER = (
 
 MISTAKES: dict[str, tuple[Mistake, ...]] = {
     "rope": (
-        *HEADER,
+        *IN_HEADER,
         Mistake(
             "pairs start one early",
             "pair >= uint((D - RD) / 2)) {",

@@ -6,7 +6,7 @@ from tensorfold.proof.proof import Mistake
 
 _HEADER = "swiglu.h"
 # mistakes of the header, planted here for every kernel that includes it
-HEADER = (
+IN_HEADER = (
     Mistake("gate clamped from below only", "p_min(gate, most)", "p_max(gate, p_neg(most))", _HEADER),
     Mistake("up clamped from above only", "p_max(p_min(up, most), p_neg(most))", "p_min(up, most)", _HEADER),
     Mistake("clamp loses NaN", "p_min(gate, most)", "p_min(most, gate)", _HEADER),
@@ -28,7 +28,7 @@ MISTAKES: dict[str, tuple[Mistake, ...]] = {
         ),
         Mistake("weight of the next pair", "weights[pair]", "weights[pair + 1u]", backends=("host",)),
         Mistake("every pair has the first weight", "weights[pair]", "weights[0]"),
-        *HEADER,
+        *IN_HEADER,
         Mistake("tail missed", "if (i >= uint(I)) return;", "if (i + 32u >= uint(I)) return;"),
         Mistake("edge threads kept", "if (i >= uint(I)) return;", "", backends=("host",)),
     ),
