@@ -8,17 +8,33 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
+from tensorfold.calls import (
+    CallKeywords,
+    Keywords,
+    ids_of,
+    keywords_of,
+    limits_of,
+    make_logits_processors,
+    make_sampler,
+    prompt_of,
+    refuse_elsewhere,
+)
 from tensorfold.engine.engine import CapacityError
 from tensorfold.engine.reply import TokenLogprobs
 from tensorfold.handle import SlotHandle
+from tensorfold.keywords import OnePrompt
 from tensorfold.model import Model
 from tensorfold.text.tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-class Keywords(dict[str, Any]):
-    """What `make_sampler` and `make_logits_processors` give: keywords of Model.generate."""
+__all__ = [
+    "BatchResponse", "BatchStats", "GenerationResponse", "Keywords", "batch_generate", "generate", "load",
+    "make_logits_processors", "make_sampler", "stream_generate",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,29 +79,39 @@ class BatchResponse:
     logprobs: list[list[float]] | None = None
 
 
-def load(path_or_hf_repo: str, **options: Any) -> tuple[Model, Tokenizer]:
-    """`Model.load(path, **options)` and its tokenizer."""
+def load(
+    path_or_hf_repo: str,
+    tokenizer_config: Mapping[str, Any] | None = None,
+    model_config: Mapping[str, Any] | None = None,
+    adapter_path: str | None = None,
+    lazy: bool = False,
+    *,
+    trust_remote_code: bool = False,
+    **options: Any,
+) -> tuple[Model, Tokenizer]:
+    """`Model.load(path, **options)` and its tokenizer. lazy and trust_remote_code change nothing: weights are mapped
+    where they can be, and no code of a checkpoint is ever run. TypeError for adapters and changed configs."""
+    refuse_elsewhere({"adapter_path": adapter_path, "model_config": model_config})
+    changed = {k: v for k, v in (tokenizer_config or {}).items() if k != "trust_remote_code"}
+    if changed:
+        raise TypeError(f"tokenizer_config={changed!r}: the checkpoint's own tokenizer is used as it is")
     model = Model.load(path_or_hf_repo, **options)
     return model, model.tokenizer
 
 
-def make_sampler(temp: float = 0.0, top_p: float = 0.0, min_p: float = 0.0, top_k: int = 0) -> Keywords:
-    """Sampling choices, for the keyword `sampler`."""
-    return Keywords(temperature=temp, top_p=top_p, min_p=min_p, top_k=top_k)
-
-
-def make_logits_processors(
-    logit_bias: Mapping[int, float] | None = None, repetition_penalty: float | None = None
-) -> Keywords:
-    """Bias and penalty, for the keyword `logits_processors`; the penalty sees all tokens before, not the last few."""
-    return Keywords(logit_bias=logit_bias, repetition_penalty=repetition_penalty or None)
-
-
-def generate(model: Model, *tokenizer_and_prompt: Any, verbose: bool = False, **options: Any) -> str:
+@overload
+def generate(
+    model: Model, tokenizer: Tokenizer, prompt: OnePrompt, verbose: bool = False, **options: Unpack[CallKeywords]
+) -> str: ...
+@overload
+def generate(model: Model, prompt: OnePrompt, /, *, verbose: bool = False, **options: Unpack[CallKeywords]) -> str: ...
+@overload
+def generate(model: Model, *, prompt: OnePrompt, verbose: bool = False, **options: Unpack[CallKeywords]) -> str: ...
+def generate(model: Model, tokenizer: Any = None, prompt: Any = None, verbose: bool = False, **options: Any) -> str:
     """The text of one reply. Keywords as in Model.generate, and sampler, logits_processors;
     verbose prints as it goes."""
     text, last = "", None
-    for last in stream_generate(model, *tokenizer_and_prompt, **options):
+    for last in _open("generate", model, tokenizer, prompt, options):
         text += last.text
         if verbose:
             print(last.text, end="", flush=True)
@@ -98,17 +124,41 @@ def generate(model: Model, *tokenizer_and_prompt: Any, verbose: bool = False, **
     return text
 
 
-def stream_generate(model: Model, *tokenizer_and_prompt: Any, **options: Any) -> Iterator[GenerationResponse]:
+@overload
+def stream_generate(
+    model: Model, tokenizer: Tokenizer, prompt: OnePrompt, **options: Unpack[CallKeywords]
+) -> Iterator[GenerationResponse]: ...
+@overload
+def stream_generate(
+    model: Model, prompt: OnePrompt, /, **options: Unpack[CallKeywords]
+) -> Iterator[GenerationResponse]: ...
+@overload
+def stream_generate(
+    model: Model, *, prompt: OnePrompt, **options: Unpack[CallKeywords]
+) -> Iterator[GenerationResponse]: ...
+def stream_generate(
+    model: Model, tokenizer: Any = None, prompt: Any = None, **options: Any
+) -> Iterator[GenerationResponse]:
     """One response a token, the last with its finish_reason. Arguments are checked at the call;
     max_tokens=-1 is no limit."""
-    prompt = _prompt(tokenizer_and_prompt)
-    handle = model.open(prompt, **_keywords(model, options, prompt))
+    return _open("stream_generate", model, tokenizer, prompt, options)
+
+
+def _open(
+    name: str, model: Model, tokenizer: Any, prompt: Any, options: dict[str, Any]
+) -> Iterator[GenerationResponse]:
+    prompts, many = ids_of(model, prompt_of(name, model, tokenizer, prompt), options)
+    if many:
+        raise ValueError(f"{name} takes one prompt, not a list of prompts: batch_generate takes a list")
+    handle = model.open(prompts[0], **keywords_of(model, prompts[0], options))
     return _responses(model, handle)
 
 
 def batch_generate(
     model: Model,
-    *tokenizer_and_prompts: Any,
+    tokenizer: Any = None,
+    prompts: Any = None,
+    *,
     max_tokens: int | Sequence[int] = 128,
     verbose: bool = False,
     return_token_ids: bool = False,
@@ -116,12 +166,10 @@ def batch_generate(
     **options: Any,
 ) -> BatchResponse:
     """Replies to a list of prompts, as many at once as there are slots; max_tokens may be a list, one a prompt."""
-    prompts = _prompt(tokenizer_and_prompts)
-    if isinstance(prompts, str) or not isinstance(prompts, Sequence) or not prompts or isinstance(prompts[0], int):
+    prompts, many = ids_of(model, prompt_of("batch_generate", model, tokenizer, prompts, "prompts"), options)
+    if not many:
         raise TypeError("batch_generate takes a list of prompts, each a str or a list of ids")
-    limits = [max_tokens] * len(prompts) if isinstance(max_tokens, int) else list(max_tokens)
-    if len(limits) != len(prompts):
-        raise ValueError(f"max_tokens has {len(limits)} entries for {len(prompts)} prompts")
+    limits = limits_of(max_tokens, len(prompts))
     if return_logprobs:
         options.setdefault("logprobs", 0)
     seeds = options.pop("seed", None)
@@ -129,7 +177,7 @@ def batch_generate(
     if len(every) != len(prompts):
         raise ValueError(f"seed has {len(every)} entries for {len(prompts)} prompts")
     calls = [
-        (prompt, _keywords(model, {**options, "max_tokens": limit, "seed": seed}, prompt))
+        (prompt, keywords_of(model, prompt, {**options, "max_tokens": limit, "seed": seed}))
         for prompt, limit, seed in zip(prompts, limits, every)
     ]
     for prompt, keywords in calls:
@@ -199,34 +247,6 @@ def _response(handle: SlotHandle, i: int, text: str, finish_reason: str | None) 
         text, handle.tokens[i], None if logprobs is None else logprobs[i], stats.prompt_tokens, stats.prompt_tps or 0.0,
         i + 1, stats.generation_tps or 0.0, stats.peak_memory / 1e9, finish_reason,
     )  # fmt: skip
-
-
-def _prompt(args: Sequence[Any]) -> Any:
-    """The prompt of (prompt,) or (tokenizer, prompt)."""
-    if len(args) == 2 and isinstance(args[0], Tokenizer):
-        return args[1]
-    if len(args) != 1:
-        raise TypeError("expected (model, prompt) or (model, tokenizer, prompt), with the tokenizer that load gave")
-    return args[0]
-
-
-def _keywords(model: Model, options: Mapping[str, Any], prompt: Any) -> dict[str, Any]:
-    """Keywords of Model.open for those of mlx-lm."""
-    made = dict(options)
-    for name in ("sampler", "logits_processors"):
-        given = made.pop(name, None)
-        if given is None:
-            continue
-        if not isinstance(given, Keywords):
-            raise TypeError(f"{name} must come from tensorfold.compat's make_{name}: sampling runs inside the rounds")
-        twice = sorted(set(made) & {k for k, v in given.items() if v is not None})
-        if twice:
-            raise ValueError(f"{', '.join(twice)} is given beside {name}: give one")
-        made |= given
-    if made.get("max_tokens") == -1:
-        ids = model.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-        made["max_tokens"] = max(1, model.max_context - len(ids))
-    return made
 
 
 def _ids(model: Model, handle: SlotHandle) -> list[int]:

@@ -33,7 +33,7 @@ class SlotHandle:
     @property
     def text_with_special(self) -> str:
         """All of `tokens` written out, special ones too; a stop string is not cut off."""
-        return self._slot.tokenizer.decode(self.tokens, skip_special_tokens=False)
+        return str(self._slot.tokenizer.decode(self.tokens))
 
     @property
     def tokens(self) -> list[int]:

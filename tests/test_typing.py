@@ -44,6 +44,12 @@ reveal_type([r.text for r in tensorfold.stream_generate(model, tokenizer, [1, 2]
 reveal_type(tensorfold.batch_generate(model, tokenizer, prompts=["a"], max_tokens=[2]).texts)  # list[str]
 reveal_type(model.chat([[{"role": "user", "content": "a"}]], max_tokens=2))  # list[ChatReply]
 reveal_type(model.chat([{"role": "user", "content": "a"}], n=2)[0].content)  # str
+reveal_type(tensorfold.generate(model, prompt=tokenizer.apply_chat_template([{"role": "user"}])))  # str
+reveal_type(tokenizer.apply_chat_template([{"role": "user", "content": "a"}], tokenize=False))  # str
+reveal_type(tokenizer.convert_tokens_to_ids(["a"]))  # list[int | None]
+tensorfold.generate(model, "a", tokenizer)  # error
+tensorfold.stream_generate(model, tokenizer)  # error
+tensorfold.generate(model, "a", max_new_tokens=3)  # error
 model.generate("a", 20)  # error
 model.generate("a", max_token=20)  # error
 model.generate("a", max_tokens="20")  # error

@@ -68,6 +68,10 @@ class ByteLevelBackend:
         chosen = self.raw if parse_marks else self._plain
         return chosen.encode(text, add_special_tokens=False).ids
 
+    def vocabulary(self) -> dict[str, int]:
+        """The id of every token."""
+        return self.raw.get_vocab(with_added_tokens=True)
+
     def token_id(self, token: str) -> int | None:
         return self.raw.token_to_id(token)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -121,6 +122,7 @@ def encode_chat(
 
 def encode_pieces(tokenizer: Tokenizer, pieces: Sequence[tuple[str, bool]]) -> list[int]:
     """Ids of (text, is a mark) in order; a mark that the tokenizer lacks joins the text around it."""
+    words = partial(tokenizer.encode, add_bos=False, parse_special=False)
     ids: list[int] = []
     plain = ""
     for text, is_mark in pieces:
@@ -128,9 +130,9 @@ def encode_pieces(tokenizer: Tokenizer, pieces: Sequence[tuple[str, bool]]) -> l
         if mark is None:
             plain += text
             continue
-        ids += [*(tokenizer.encode(plain, add_bos=False) if plain else []), mark]
+        ids += [*(words(plain) if plain else []), mark]
         plain = ""
-    return ids + (tokenizer.encode(plain, add_bos=False) if plain else [])
+    return ids + (words(plain) if plain else [])
 
 
 def reply_detokenizer(tokenizer: Tokenizer, skip_special_tokens: bool) -> Detokenizer:

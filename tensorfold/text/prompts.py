@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensorfold.arguments import shown, whole
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def parse_prompts(
-    prompt: Any, tokenizer: Tokenizer, config: ModelConfig, add_bos: bool = True, parse_special: bool = False
+    prompt: Any, tokenizer: Tokenizer, config: ModelConfig, add_bos: bool = True, parse_special: bool | None = None
 ) -> tuple[list[list[int]], bool]:
     """The ids of each prompt, and whether `prompt` was a list of prompts (a list in is a list out).
 
@@ -37,7 +37,7 @@ def parse_prompts(
 class _Reader:
     """Reads one prompt at a time under one call's rules."""
 
-    def __init__(self, tokenizer: Tokenizer, config: ModelConfig, add_bos: bool, parse_special: bool) -> None:
+    def __init__(self, tokenizer: Tokenizer, config: ModelConfig, add_bos: bool, parse_special: bool | None) -> None:
         self._tokenizer = tokenizer
         self._vocab_size = config.vocab_size
         self._image = config.image_token_id
@@ -71,6 +71,8 @@ class _Reader:
 
     def _id(self, value: Any, position: int, name: str) -> int:
         number = whole(value)
+        if isinstance(value, Mapping):
+            raise TypeError(f"{name} has {_shown(value)} at position {position}: chat takes messages")
         if number is None:
             raise TypeError(f"{name} has {_shown(value)} at position {position}: a token id is an int")
         if not 0 <= number < self._vocab_size:

@@ -93,6 +93,10 @@ class SentencePieceBackend:
                 started = True
         return ids
 
+    def vocabulary(self) -> dict[str, int]:
+        """The id of every piece."""
+        return {self.raw.id_to_piece(i): i for i in range(self.size)}
+
     def token_id(self, token: str) -> int | None:
         i = self.raw.piece_to_id(token)
         return i if self.raw.id_to_piece(i) == token else None

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+import warnings
 from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tensorfold.text.bytelevel import ByteLevelBackend
 from tensorfold.text.detokenizer import Detokenizer
+from tensorfold.text.names import TransformersNames
+from tensorfold.text.rendered import RenderedText
 from tensorfold.text.spm import SentencePieceBackend
 
 if TYPE_CHECKING:
@@ -17,16 +21,16 @@ if TYPE_CHECKING:
 Backend = ByteLevelBackend | SentencePieceBackend
 
 
-class Tokenizer:
+class Tokenizer(TransformersNames):
     """A checkpoint's tokenizer.
 
     Marks are the strings that steer the model: every added token of a tokenizer.json (flagged special or not, since
     published files flag `<think>` either way) and every control or user-defined piece of a SentencePiece model;
     white space alone is no mark. In text they stay text unless `parse_special=True`, so that a user's words
-    cannot open another role.
+    cannot open another role; text that `apply_chat_template` or `decode` made keeps the ids it was made from.
 
     Text gets the bos id unless `add_bos=False`; a bos string at its head stands for that bos and is not doubled.
-    `decode` leaves marks, bos and eos out unless `skip_special_tokens=False`, which writes every one of them.
+    The names that scripts for transformers and mlx-lm use are there too (TransformersNames).
 
     `special_ids` are those of all marks, bos and eos. `bos_id`, `eos_id` and `pad_id` are the config's; `len()` counts
     the tokenizer's own tokens, which may be fewer than the model's vocabulary (ids without a token write nothing) and
@@ -45,6 +49,7 @@ class Tokenizer:
         self.pad_id = config.pad_token_id
         marks = set(backend.marks.values())
         self.bos_string = (backend.token(self.bos_id) or "") if self.bos_id in marks else ""
+        self._spelled = re.compile("|".join(map(re.escape, sorted(backend.marks, key=len, reverse=True))) or r"(?!)")
         self.special_ids = frozenset(marks | {self.bos_id, self.eos_id})
 
     @classmethod
@@ -69,32 +74,60 @@ class Tokenizer:
     def __len__(self) -> int:
         return self.backend.size
 
-    def encode(self, text: str, add_bos: bool = True, parse_special: bool = False) -> list[int]:
-        """Ids of `text`. TypeError if it is no str, ValueError if it holds a lone surrogate (not a character)."""
+    def encode(
+        self, text: str, add_bos: bool = True, parse_special: bool | None = None, *, add_special_tokens: bool = True
+    ) -> list[int]:
+        """Ids of `text`, with bos unless add_bos or add_special_tokens (its name in transformers) is False.
+
+        TypeError if it is no str, ValueError if it holds a lone surrogate (not a character) or, unless parse_special
+        says how they are meant, begins with bos and spells other marks; a warning if it spells marks without that bos.
+        """
         if not isinstance(text, str):
             raise TypeError(f"text must be a str, not {type(text).__name__}")
         try:
             text.encode()
         except UnicodeEncodeError as e:
             raise ValueError(f"text holds the lone surrogate {text[e.start]!r} at character {e.start}") from None
+        add_bos = add_bos and add_special_tokens
+        if isinstance(text, RenderedText) and text.tokenizer is self and parse_special is not False:
+            return [self.bos_id, *text.ids] if add_bos and text.ids[0] != self.bos_id else list(text.ids)
+        if parse_special is None:
+            self._tell_spelled(text)
         if not add_bos:
-            return self.backend.encode(text, parse_special)
+            return self.backend.encode(text, bool(parse_special))
         if self.bos_string:
             text = text.removeprefix(self.bos_string)
-        return [self.bos_id, *self.backend.encode(text, parse_special)]
+        return [self.bos_id, *self.backend.encode(text, bool(parse_special))]
 
-    def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
-        """The text of `ids`, special ones left out or written; broken UTF-8 becomes U+FFFD. ValueError for an id
-        outside the vocabulary."""
-        stream = self.detokenizer(None if skip_special_tokens else ())
-        for i in ids.tolist() if hasattr(ids, "tolist") else ids:
+    def decode(self, ids: int | Iterable[int], skip_special_tokens: bool = False) -> str:
+        """The text of `ids` (or of one), special ones written or left out; broken UTF-8 becomes U+FFFD. ValueError for
+        an id outside the vocabulary. Text with special ones keeps its ids when it is encoded again."""
+        stream, found = self.detokenizer(None if skip_special_tokens else ()), list[int]()
+        for i in ids.tolist() if hasattr(ids, "tolist") else ids if isinstance(ids, Iterable) else [ids]:
             stream.add(i)
+            found.append(int(i))
         stream.finish()
-        return stream.text
+        if skip_special_tokens or self.special_ids.isdisjoint(found):
+            return stream.text
+        return RenderedText.of(stream.text, found, self)
+
+    def batch_decode(self, sequences: Iterable[Iterable[int]], skip_special_tokens: bool = False) -> list[str]:
+        """`decode` of each."""
+        return [self.decode(ids, skip_special_tokens) for ids in sequences]
 
     def detokenizer(self, hidden: Container[int] | None = None) -> Detokenizer:
         """A fresh streaming decoder. hidden: ids that write nothing, by default the special ones."""
         return Detokenizer(self.backend.assembler(), self.special_ids if hidden is None else hidden, self.vocab_size)
+
+    def _tell_spelled(self, text: str) -> None:
+        """Special tokens that text spells become text: an error where a rendered prompt is meant beyond doubt."""
+        rendered = bool(self.bos_string) and text.startswith(self.bos_string)
+        for found in self._spelled.finditer(text):
+            if found[0] != self.bos_string:
+                what = f"the text spells {found[0]}, which is text unless parse_special=True makes it the special token"
+                if rendered:
+                    raise ValueError(f"{what}, and begins as a rendered prompt does: say parse_special=True or False")
+                return warnings.warn(f"{what}; parse_special=False says that text is meant", stacklevel=3)
 
     def _agreed(self, role: str, config_id: int, names: dict[str, str]) -> int:
         """The config's id, once nothing in the tokenizer's files says otherwise."""

@@ -103,6 +103,6 @@ def test_a_wrong_prompt_is_refused_by_position_and_value(prompt, error, words):
 
 def test_an_image_mark_is_text_until_parsed_and_then_refused():
     mark = "a<｜deepseek_image｜>"
-    assert IMAGE not in parse(mark)[0][0]
+    assert IMAGE not in parse(mark, parse_special=False)[0][0]
     with pytest.raises(ValueError, match=f"image id {IMAGE}"):
         parse([mark], parse_special=True)

@@ -38,7 +38,7 @@ def test_decode_and_stream_equal_sentencepiece_for_any_ids(tmp_path, kind):
             for _ in range(rng.randrange(10))
         ]
         ids = [i for i in ids if i not in shown and i < size]
-        assert tok.decode(ids) == raw.decode(ids), [raw.id_to_piece(i) for i in ids]
+        assert tok.decode(ids, skip_special_tokens=True) == raw.decode(ids), [raw.id_to_piece(i) for i in ids]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -53,7 +53,7 @@ def test_mixed_scripts_survive_through_bytes(tmp_path):
     ids = tok.encode(MIXED)
     stream = tok.detokenizer()
     pieces = [*map(stream.add, ids), stream.finish()]
-    assert "".join(pieces) == stream.text == tok.decode(ids) == MIXED
+    assert "".join(pieces) == stream.text == tok.decode(ids, skip_special_tokens=True) == MIXED
     assert not any("\ufffd" in p for p in pieces)
 
 
@@ -64,13 +64,12 @@ def test_marks_in_text_stay_text_unless_parsed(tmp_path, kind):
     assert {"<s>", "</s>", "<think>"} <= set(marks) and "\u2581\u2581" not in marks
     for mark in marks:
         text = f"the licence{mark}is{mark}"
-        plain = tok.encode(text, add_bos=False)
+        plain = tok.encode(text, add_bos=False, parse_special=False)
         assert not set(plain) & set(marks.values())
         assert tok.decode(plain) == text
         parsed = tok.encode(text, add_bos=False, parse_special=True)
         assert parsed.count(marks[mark]) == 2
-        assert tok.decode(parsed) == "the licenceis"
-        assert tok.decode(parsed, skip_special_tokens=False) == text
+        assert tok.decode(parsed, skip_special_tokens=True) == "the licenceis" and tok.decode(parsed) == text
 
 
 def test_bos_comes_once(tmp_path):

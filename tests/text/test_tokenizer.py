@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -37,7 +39,7 @@ def test_golden_prompts_and_replies_match_the_published_tokens():
         for prompt in json.loads((DATA / "trained" / "golden.json").read_text())["prompts"]:
             ids = golden.get_tensor(f"{prompt['index']}.ids").tolist()[: prompt["n_prompt"]]
             assert tok.encode(prompt["prompt"], parse_special=True) == ids
-            assert tok.decode(prompt["greedy"], skip_special_tokens=False) == prompt["continuation"]
+            assert tok.decode(prompt["greedy"]) == prompt["continuation"]
 
 
 def test_bos_comes_once_and_only_when_asked():
@@ -59,10 +61,36 @@ def test_marks_in_text_stay_text_unless_parsed():
     ids_of_marks = set(tok.backend.marks.values())
     for mark in marks:
         text = f"a {mark}b{mark}"
-        plain = tok.encode(text, add_bos=False)
-        assert not ids_of_marks & set(plain)
+        with pytest.warns(UserWarning, match=re.escape(f"spells {mark}")):
+            plain = tok.encode(text, add_bos=False)
+        assert plain == tok.encode(text, add_bos=False, parse_special=False) and not ids_of_marks & set(plain)
         assert tok.decode(plain) == text
         assert tok.encode(text, add_bos=False, parse_special=True).count(tok.backend.marks[mark]) == 2
+
+
+def test_a_rendered_prompt_as_plain_text_is_refused_in_words():
+    """It begins with bos and spells marks: whoever means it as text, or as marks, says so."""
+    tok = example_tokenizer()
+    text = BOS + USER + "hi"
+    with pytest.raises(ValueError, match=rf"spells {re.escape(USER)}.*rendered prompt.*parse_special=True or False"):
+        tok.encode(text)
+    assert tok.encode(text, parse_special=True) == [0, tok.backend.marks[USER], *tok.encode("hi", add_bos=False)]
+    assert tok.decode(tok.encode(text, parse_special=False)) == text
+
+
+def test_decoded_text_keeps_its_ids_until_it_is_changed():
+    tok, other = example_tokenizer(), Tokenizer.from_folder(EXAMPLE, example_config())
+    ids = [0, tok.backend.marks[USER], *tok.encode(THINK, add_bos=False, parse_special=False), 1]
+    text = tok.decode(ids)
+    assert text == BOS + USER + THINK + EOS
+    assert tok.encode(text) == tok.encode(text, parse_special=True) == tok.encode(text, add_special_tokens=False) == ids
+    assert tok.encode(tok.decode(ids[1:])) == ids and tok.encode(tok.decode(ids[1:]), add_bos=False) == ids[1:]
+    for changed in (text + "x", text[:-1], str(text), pickle.loads(pickle.dumps(text))):
+        with pytest.raises(ValueError, match="rendered prompt"):
+            tok.encode(changed)
+    with pytest.raises(ValueError, match="rendered prompt"):
+        other.encode(text)
+    assert type(tok.decode(tok.encode("hi", add_bos=False))) is str  # nothing to keep
 
 
 def test_added_tokens_not_flagged_special_are_marks_too(tmp_path):
@@ -74,7 +102,7 @@ def test_added_tokens_not_flagged_special_are_marks_too(tmp_path):
 
     tok = Tokenizer.from_folder(edited(tmp_path, unflag), example_config())
     for mark in (THINK, USER):
-        assert tok.encode(mark) == example_tokenizer().encode(mark)
+        assert tok.encode(mark, parse_special=False) == example_tokenizer().encode(mark, parse_special=False)
         assert tok.encode(mark, parse_special=True) == [0, tok.backend.marks[mark]]
 
 
@@ -90,10 +118,11 @@ def test_an_added_token_of_white_space_is_vocabulary(tmp_path):
 def test_decode_hides_every_special_token_or_writes_every_one():
     """Marks, bos, eos and pad alike; words that spell one are no token of it."""
     tok = example_tokenizer()
-    hi, spelled = tok.encode("hi", add_bos=False), tok.encode(THINK, add_bos=False)
+    hi, spelled = (tok.encode(words, add_bos=False, parse_special=False) for words in ("hi", THINK))
     ids = [0, tok.backend.marks[USER], *hi, tok.backend.marks[THINK], *spelled, 2, 1]
-    assert tok.decode(ids) == tok.decode(np.array(ids)) == "hi" + THINK
-    assert tok.decode(ids, skip_special_tokens=False) == BOS + USER + "hi" + THINK + THINK + PAD + EOS
+    assert tok.decode(ids, skip_special_tokens=True) == "hi" + THINK
+    assert tok.decode(ids) == tok.decode(np.array(ids)) == BOS + USER + "hi" + THINK + THINK + PAD + EOS
+    assert tok.decode(1) == EOS and tok.batch_decode([[1], hi], skip_special_tokens=True) == ["", "hi"]
     assert tok.special_ids == set(tok.backend.marks.values()) | {tok.bos_id, tok.eos_id}
     for bad in (-1, 2048):
         with pytest.raises(ValueError, match=f"{bad}.*2047"):
@@ -112,7 +141,8 @@ def test_decode_equals_the_tokenizers_library_for_random_ids(skip):
 @pytest.mark.parametrize("text", [MIXED, "", " ", "\n\t x  ", "\x00", "\ufffd", "e\u0301"])
 def test_text_survives_the_round_trip(text):
     tok = example_tokenizer()
-    assert tok.decode(tok.encode(text)) == text
+    assert tok.decode(tok.encode(text), skip_special_tokens=True) == text
+    assert tok.decode(tok.encode(text)) == BOS + text
 
 
 def test_no_text_is_a_clear_error():
