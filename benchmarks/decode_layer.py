@@ -34,7 +34,7 @@ from tensorfold.kernels import Kernel
 from tensorfold.network.attention import Shared
 from tensorfold.network.forward import Layer
 from tensorfold.network.hyper import Streams
-from tensorfold.network.plan import Plan, Planner, Window
+from tensorfold.network.plan import Plan, Planner, Segment
 from tensorfold.network.row_check import one_of_each_role
 from tensorfold.state.caches import PAGE_TOKENS, Caches
 
@@ -59,7 +59,7 @@ class LayerBench:
         windows, each = [], self.pages // self.caches.slots
         for slot, first in enumerate(range(0, rows, MOST)):
             ids = list(range(min(MOST, rows - first)))
-            windows.append(Window(slot, self.context, ids, range(slot * each, (slot + 1) * each), []))
+            windows.append(Segment(slot, self.context, ids, range(slot * each, (slot + 1) * each), []))
         shape = (rows, self._engram_heads, self.config.engram_head_dim)
         codes = np.random.default_rng(0).integers(0, 0x70, shape, dtype=np.uint8)
         scales = np.full((*shape[:2], shape[2] // 32), 120, np.uint8)

@@ -220,7 +220,7 @@ class Saves:
 
     def free(self) -> int:
         engine = self.model._engine
-        return engine.lanes.pages.count - engine.lanes.pages.free
+        return engine.memory.pages.count - engine.memory.pages.free
 
     def case(self, rng: random.Random, kind: str) -> bool:
         """Damages and restores; True if what came back is saved as the original was."""

@@ -29,6 +29,7 @@ from tensorfold.network.row_check import row_dependent_operations
 from tensorfold.network.streaming import ExpertPool, Streaming
 from tensorfold.residents import RESIDENTS
 from tensorfold.state.caches import Caches
+from tensorfold.state.slot_memory import SlotMemory
 from tensorfold.text.token_map import engram_token_map
 from tensorfold.text.tokenizer import Tokenizer
 from tensorfold.wired import WIRED
@@ -166,7 +167,8 @@ def _load(checkpoint: Checkpoint, options: Options, stopped: Callable[[], bool],
         pool.restart()
     go_on()
     caches = emptied(Caches(config, options.max_slots, 1, stages))
-    lanes = emptied(Lanes(network, drafter, caches, engram.gather, PROMPT_CHUNK, options.fixed_drafts))
+    memory = emptied(SlotMemory(caches))
+    lanes = emptied(Lanes(network, drafter, memory, engram.gather, PROMPT_CHUNK, options.fixed_drafts))
     emptied(lanes.forward)
     if MAPPED in checkpoint.taken().values():
         lanes.guard = checkpoint.check

@@ -330,7 +330,7 @@ def memory_use(checkpoint: Checkpoint, engine: Engine, engram: EngramTables, poo
         elif held == DISK and engram.in_memory_bytes:
             held, reason = COPIED, 'engram="ram"'
         items.append((part, held, reason, checkpoint.nbytes(name)))
-    caches = engine.lanes.caches
+    caches = engine.memory.caches
     return MemoryUse(
         kinds(items), caches.slots, caches.pages, *cache_sizes(checkpoint.config, checkpoint.has_drafter),
         engine.prefixes.nbytes, 0 if pool is None else pool.nbytes, engram.in_memory_bytes + engram.cache_bytes,

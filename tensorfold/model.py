@@ -51,7 +51,7 @@ class Model:
         self._reader = Reader(parts.tokenizer, parts.config, engine.lanes.drafter is not None)
         self._path, self._max_context = parts.checkpoint.path, engine.max_context
         self._slots, self._dropped = engine.slots, engine.dropped
-        self._saves = parts.identity, engine.lanes.caches.stages  # what a saved state must be of
+        self._saves = parts.identity, engine.memory.caches.stages  # what a saved state must be of
 
     # ---- life
 

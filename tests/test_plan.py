@@ -297,7 +297,7 @@ def test_memory_tells_what_a_model_holds(about: Description) -> None:
     with Model.load(EXAMPLE, max_slots=3, engram="disk") as model:
         empty = model.memory()
         model.generate("def fib(n):", max_tokens=5)
-        used, caches = model.memory(), model._engine.lanes.caches
+        used, caches = model.memory(), model._engine.memory.caches
         assert used.cache_bytes == caches.nbytes and used.slots == 3
         assert used.prefix_bytes == model._engine.prefixes.nbytes > 0
     assert sum(k.nbytes for k in used.weights) == about.resident_bytes + about.disk_bytes

@@ -61,16 +61,6 @@ class Entered(NamedTuple):
     comb: mx.array
 
 
-class Segment(NamedTuple):
-    """Neighbouring rows of a round that belong to one slot: the slot, its first row, how many,
-    the first row's position."""
-
-    slot: int
-    first: int
-    rows: int
-    start: int
-
-
 class WeightSource(Protocol):
     """Where weights come from: a Checkpoint, or a partial one in tests."""
 
@@ -167,8 +157,9 @@ class Backend(ABC, Generic[Fp8, Matrix, Experts]):
     def compress_groups(self, opened: mx.array, own: mx.array, partner: mx.array) -> mx.array: ...
     @abstractmethod
     def index_scores(
-        self, queries: mx.array, weights: mx.array, keys: Columns, segments: Sequence[Segment], owner: mx.array
-    ) -> mx.array: ...
+        self, queries: mx.array, weights: mx.array, keys: Columns, counts: Sequence[int], owner: mx.array
+    ) -> mx.array:
+        """float32 [R, C]; counts: neighbouring rows that share a run of keys, in order; owner int32 [R]: whose."""
     @abstractmethod
     def candidate_blocks(self, scores: mx.array, visible: mx.array) -> Candidates: ...
     @abstractmethod

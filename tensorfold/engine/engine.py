@@ -12,8 +12,6 @@ from tensorfold.engine.lanes import Lanes
 from tensorfold.engine.params import SamplingParams
 from tensorfold.engine.prefix import PrefixStore
 from tensorfold.engine.slot import Slot
-from tensorfold.state import snapshot
-from tensorfold.state.caches import PAGE_TOKENS
 from tensorfold.state.snapshot import Snapshot
 from tensorfold.text.tokenizer import Tokenizer
 
@@ -27,12 +25,11 @@ class Engine:
 
     def __init__(self, lanes: Lanes, tokenizer: Tokenizer, max_context: int, prefix_bytes: int, snapshot_tokens: int):
         self.lanes, self.tokenizer, self.max_context = lanes, tokenizer, max_context
-        self.snapshot_tokens = -(-snapshot_tokens // lanes.chunk) * lanes.chunk  # where prompt chunks end
-        caches = lanes.caches
-        page_bytes = sum(a.nbytes for a in [*caches.rows.values(), *caches.keys.values()]) // max(1, caches.pages)
-        self.prefixes = PrefixStore(prefix_bytes, page_bytes, lambda s: lanes.pages.drop(s.pages))
+        chunk = lanes.schedule.chunk
+        self.snapshot_tokens = -(-snapshot_tokens // chunk) * chunk  # where prompt chunks end
+        self.memory = memory = lanes.memory
+        self.prefixes = PrefixStore(prefix_bytes, memory.page_bytes, memory.drop)
         self.slots: list[Slot] = []
-        self._places = deque(range(caches.slots))
         self.dropped: deque[Slot] = deque()  # freed at the next call; takes more from any thread and any finaliser
 
     # ---- slots
@@ -41,7 +38,7 @@ class Engine:
     def free(self) -> int:
         """Slots that can be opened."""
         self._collect()
-        return len(self._places)
+        return self.memory.free
 
     @property
     def stuck(self) -> bool:
@@ -111,18 +108,15 @@ class Engine:
             raise ValueError(f"this slot failed: {slot.error}")
         self._need_place()
         twin = slot.twin(params)
-        twin.place = self._places.popleft()
-        state = self.snapshot(slot)
-        twin.pages = self._put(twin.place, state)
-        self.lanes.pages.drop(state.pages)
+        self.memory.share(slot, twin)
         self.slots.append(twin)
         return twin
 
     def adopt(self, slot: Slot, state: Snapshot) -> None:
         """Gives a slot made elsewhere (a restored one) a place and its state."""
         self._need_place()
-        slot.place = self._places.popleft()
-        slot.pages = self._put(slot.place, state)
+        self.memory.open(slot)
+        self.memory.put(slot, state)
         slot.committed = slot.stats.reused_tokens = state.length
         self.slots.append(slot)
 
@@ -135,19 +129,12 @@ class Engine:
         if slot in self.slots:
             slot.finish("cancelled")
             self.slots.remove(slot)
-            self.lanes.pages.drop(slot.pages)
-            slot.pages = []
-            self._places.append(slot.place)
+            self.memory.close(slot)
 
     def end(self) -> None:
         """Frees every slot."""
         for slot in list(self.slots):
             self.close(slot)
-
-    def snapshot(self, slot: Slot) -> Snapshot:
-        """The slot's state as it is in the caches; its holder drops the pages."""
-        lanes = self.lanes
-        return snapshot.take(lanes.caches, lanes.pages, slot.place, slot.pages, slot.ids[: slot.committed])
 
     # ---- rounds
 
@@ -171,15 +158,16 @@ class Engine:
 
     def _new_slot(self, ids: Sequence[int], params: SamplingParams, max_drafts: int) -> Slot:
         self._need_place()
-        slot = Slot(self._places.popleft(), ids, params, self.tokenizer, max_drafts)
+        slot = Slot(ids, params, self.tokenizer, max_drafts)
+        self.memory.open(slot)
         self.slots.append(slot)
         return slot
 
     def _need_place(self) -> None:
         self._collect()
-        if not self._places:
+        if not self.memory.free:
             raise CapacityError(
-                f"all {self.lanes.caches.slots} slots are open: close one, use generate (which queues), "
+                f"all {self.memory.caches.slots} slots are open: close one, use generate (which queues), "
                 "or load with a larger max_slots"
             )
 
@@ -192,17 +180,11 @@ class Engine:
         while self.dropped:
             self.close(self.dropped.popleft())
 
-    def _put(self, place: int, state: Snapshot) -> list[int]:
-        lanes = self.lanes
-        if state.length % PAGE_TOKENS:
-            lanes.need_page()
-        return snapshot.put(lanes.caches, lanes.pages, place, state)
-
     def _reuse(self, slot: Slot, length: int | None = None) -> None:
         """Starts a slot from the longest kept beginning that is shorter than its first `length` ids."""
         state = self.prefixes.best(slot.ids[:length])
         if state is not None:
-            slot.pages = self._put(slot.place, state)
+            self.memory.put(slot, state)
             slot.committed = slot.stats.reused_tokens = state.length
 
     def _remember(self, slot: Slot) -> None:
@@ -219,7 +201,7 @@ class Engine:
             and slot.error is None
             and not self.prefixes.has(slot.ids[: slot.committed])
         ):
-            self.prefixes.add(self.snapshot(slot))
+            self.prefixes.add(self.memory.take(slot))
 
     def _fail(self, error: Exception) -> None:
         """A round that broke ends the slots that were in it; the engine can open new ones."""

@@ -27,9 +27,9 @@ class Outcome:
 class Slot:
     """A sequence of ids, of which the first `committed` are in the caches; the rest is pending."""
 
-    def __init__(self, place: int, ids: Sequence[int], params: SamplingParams, tokenizer: Tokenizer, max_drafts: int):
-        self.place, self.tokenizer = place, tokenizer
-        self.ids, self.committed, self.pages = list(ids), 0, list[int]()
+    def __init__(self, ids: Sequence[int], params: SamplingParams, tokenizer: Tokenizer, max_drafts: int):
+        self.tokenizer, self.ids, self.committed = tokenizer, list(ids), 0
+        self.place, self.pages = -1, list[int]()  # the slot memory's
         self.params, self.max_drafts = params, max_drafts
         self.drafts: list[int] = []
         self.acceptance: list[float] = []
@@ -114,7 +114,7 @@ class Slot:
 
     def twin(self, params: SamplingParams) -> Slot:
         """A slot with the same ids and reply so far, to be given a place of its own."""
-        twin = Slot(-1, self.ids, params, self.tokenizer, self.max_drafts)
+        twin = Slot(self.ids, params, self.tokenizer, self.max_drafts)
         twin.resume(self.reply_start, self.finish_reason, self.logprobs)
         twin.committed, twin.acceptance = self.committed, list(self.acceptance)
         twin.stats.reused_tokens = self.committed

@@ -9,16 +9,7 @@ import mlx.core as mx
 import numpy as np
 
 from tensorfold.engine.pick import Picked
-
-
-@dataclass(frozen=True)
-class Window:
-    """One slot's rows of a round: known ids, then drafts; `head` is its first row among the sampled ones,
-    None mid-prompt."""
-
-    known: int
-    drafts: Sequence[int]
-    head: int | None
+from tensorfold.network.plan import Segment
 
 
 @dataclass(frozen=True)
@@ -32,16 +23,17 @@ class Verdict:
     finite: mx.array
 
 
-def judge(picked: Picked | None, windows: Sequence[Window], eos: int) -> Verdict:
+def judge(picked: Picked | None, segments: Sequence[Segment], eos: int) -> Verdict:
     """Compares drafts with draws; a draft after an eos is never kept, nor is a row whose logits are not finite."""
-    width = max(len(w.drafts) for w in windows)
-    drafts = np.full((len(windows), width), -1, np.int32)
-    place = np.full((len(windows), width + 1), -1, np.int32)
-    for i, w in enumerate(windows):
-        drafts[i, : len(w.drafts)] = w.drafts
-        if w.head is not None:
-            place[i, : len(w.drafts) + 1] = w.head + np.arange(len(w.drafts) + 1)
-    known = mx.array(np.array([w.known for w in windows], np.int32))
+    width, head = max(s.drafts for s in segments), 0
+    drafts = np.full((len(segments), width), -1, np.int32)
+    place = np.full((len(segments), width + 1), -1, np.int32)
+    for i, s in enumerate(segments):
+        drafts[i, : s.drafts] = s.drafted
+        if s.draws:
+            place[i, : s.drafts + 1] = head + np.arange(s.drafts + 1)
+        head += len(s.heads)
+    known = mx.array(np.array([s.known for s in segments], np.int32))
     rows = mx.array(place)
     if picked is None:
         return Verdict(

@@ -46,7 +46,7 @@ class Indexer:
             # every visible row is taken, whatever its score
             scores = mx.zeros((queries.shape[0], keys.places.shape[1]))
         else:
-            scores = b.index_scores(queries, weights, keys, plan.segments, plan.owner)
+            scores = b.index_scores(queries, weights, keys, [s.rows for s in plan.segments], plan.owner)
         if self.role.candidates == "write":
             return b.select(scores, visible, None, topk), b.candidate_blocks(scores, visible)
         return b.select(scores, visible, candidates if self.role.candidates == "read" else None, topk), candidates

@@ -8,17 +8,48 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import mlx.core as mx
 import numpy as np
 
-from tensorfold.backend.base import Segment
 from tensorfold.config import ModelConfig
 from tensorfold.network.rope import RopeTables
 from tensorfold.small import padded
 from tensorfold.state.caches import PAGE_TOKENS
 
 BUCKET = 64
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One slot's rows of a round, from the schedule to the verdict: ids that are known, then drafts.
+
+    place: the slot's in the caches. start: position of the first row. pages: of its compressed rows, as the slot has
+    them when the plan is built. heads: rows whose logits are asked for, from 0. drafts: how many of the ids are drafts.
+    draws: whether tokens are drawn from the heads; else given ones are scored there.
+    """
+
+    place: int
+    start: int
+    ids: Sequence[int]
+    pages: Sequence[int]
+    heads: Sequence[int] = ()
+    drafts: int = 0
+    draws: bool = True
+
+    @property
+    def rows(self) -> int:
+        return len(self.ids)
+
+    @property
+    def known(self) -> int:
+        """Rows that are no drafts."""
+        return len(self.ids) - self.drafts
+
+    @property
+    def drafted(self) -> Sequence[int]:
+        return self.ids[self.known :]
 
 
 @dataclass(frozen=True)
@@ -61,21 +92,14 @@ class Plan:
         return self.ids.shape[0]
 
     @property
+    def firsts(self) -> list[int]:
+        """The first row of each segment."""
+        return [0, *accumulate(s.rows for s in self.segments)][:-1]
+
+    @property
     def owner(self) -> mx.array:
         """int32 [R]: the segment of each row."""
         return self.segment[: self.rows]
-
-
-@dataclass(frozen=True)
-class Window:
-    """One slot's part of a round: its ids from position `start`, the pages of its compressed rows,
-    rows that need logits."""
-
-    slot: int
-    start: int
-    ids: Sequence[int]
-    pages: Sequence[int]
-    logits: Sequence[int]
 
 
 class Planner:
@@ -87,59 +111,58 @@ class Planner:
         self.rope = RopeTables(config)
 
     def build(
-        self, windows: Sequence[Window], slots: int, pages: int, engram: Sequence[tuple[np.ndarray, np.ndarray]] = ()
+        self, segments: Sequence[Segment], slots: int, pages: int, engram: Sequence[tuple[np.ndarray, np.ndarray]] = ()
     ) -> Plan:
-        """A plan for `windows` in order, over caches of `slots` slots and `pages` pages."""
-        segments, first = [], 0
-        for w in windows:
-            segments.append(Segment(w.slot, first, len(w.ids), w.start))
-            first += len(w.ids)
+        """A plan for `segments` in order, over caches of `slots` slots and `pages` pages."""
+        counts = [s.rows for s in segments]
+        firsts = np.cumsum([0, *counts])[:-1]
         position = np.concatenate([np.arange(s.start, s.start + s.rows) for s in segments])
-        owner = np.repeat(np.arange(len(segments)), [s.rows for s in segments])
-        head = [s.first + i for s, w in zip(segments, windows) for i in w.logits]
+        owner = np.repeat(np.arange(len(segments)), counts)
+        head = [first + i for s, first in zip(segments, firsts) for i in s.heads]
         return Plan(
             segments=tuple(segments),
-            ids=_int32(np.concatenate([np.asarray(w.ids, np.int32) for w in windows])),
+            ids=_int32(np.concatenate([np.asarray(s.ids, np.int32) for s in segments])),
             segment=_int32(padded(owner)),
-            window=_int32(self._window_places(segments, position, owner, slots)),
+            window=_int32(self._window_places(segments, firsts, position, owner, slots)),
             window_table=self.rope.window(position),
             compressed_table=self.rope.compressed(position),
-            compressed={r: self._compressed(r, segments, windows, position, owner, slots, pages) for r in self.ratios},
+            compressed={r: self._compressed(r, segments, firsts, position, owner, slots, pages) for r in self.ratios},
             engram=tuple((mx.array(c), mx.array(s)) for c, s in engram),
             head=_int32(np.array(head)),
         )
 
     def _window_places(
-        self, segments: Sequence[Segment], position: np.ndarray, owner: np.ndarray, slots: int
+        self, segments: Sequence[Segment], firsts: np.ndarray, position: np.ndarray, owner: np.ndarray, slots: int
     ) -> np.ndarray:
         """int [R, W]: positions max(0, p-W+1)..p ascending, then empty;
         a place is in the slot's ring or among the rows."""
         width = self.config.sliding_window
-        slot, first, start = (np.array([s[i] for s in segments])[owner][:, None] for i in (0, 1, 3))
+        each = np.array([s.place for s in segments]), firsts, np.array([s.start for s in segments])
+        place, first, start = (a[owner][:, None] for a in each)
         at = np.maximum(0, position - width + 1)[:, None] + np.arange(width)
-        places = np.where(at < start, slot * width + at % width, (slots + 1) * width + first + at - start)
+        places = np.where(at < start, place * width + at % width, (slots + 1) * width + first + at - start)
         return np.where(at <= position[:, None], places, -1)
 
     def _compressed(
-        self, ratio: int, segments: Sequence[Segment], windows: Sequence[Window], position: np.ndarray,
-        owner: np.ndarray, slots: int, pages: int,
+        self, ratio: int, segments: Sequence[Segment], firsts: np.ndarray, position: np.ndarray, owner: np.ndarray,
+        slots: int, pages: int,
     ) -> Compressed:  # fmt: skip
         per_page = PAGE_TOKENS // ratio
         closing = np.flatnonzero((position + 1) % ratio == 0)
-        rank = np.searchsorted(closing, [s.first for s in segments])  # a segment's first closed row among the new ones
+        rank = np.searchsorted(closing, firsts)  # a segment's first closed row among the new ones
         longest = max((s.start + s.rows) // ratio for s in segments)
         places = np.full((len(segments), bucket(longest)), -1)
         destination = np.zeros(len(closing), np.int64)
-        for i, (s, w) in enumerate(zip(segments, windows)):
+        for i, s in enumerate(segments):
             done, end = s.start // ratio, (s.start + s.rows) // ratio
             row = np.arange(end)
-            table = np.asarray(w.pages, np.int64)
+            table = np.asarray(s.pages, np.int64)
             stored = table[row // per_page] * per_page + row % per_page if end else row
             places[i, :end] = np.where(row < done, stored, pages * per_page + rank[i] + row - done)
             destination[rank[i] : rank[i] + end - done] = stored[done:]
-        slot, first = (np.array([s[i] for s in segments])[owner][closing] for i in (0, 1))
+        place, first = (a[owner][closing] for a in (np.array([s.place for s in segments]), firsts))
         back = closing[:, None] + np.arange(1 - ratio, 1)
-        partner = np.where(back < first[:, None], slot[:, None], slots + 1 + back)
+        partner = np.where(back < first[:, None], place[:, None], slots + 1 + back)
         rotary = self.rope.compressed((position[closing] // ratio) * ratio)
         visible = (position + 1) // ratio
         return Compressed(

@@ -46,8 +46,7 @@ class Replay:
 
     def __call__(self, plan: Plan, caches: Caches) -> Forward:
         """One forward over the plan's rows."""
-        prepared = caches.prepared
-        caches.release()
+        prepared, caches.prepared = caches.prepared, None
         made = prepared.filled(_arrays(plan)) if isinstance(prepared, Prepared) else None
         out = iter(self._built(plan, caches) if made is None else made)
         logits = next(out) if plan.head.size else None

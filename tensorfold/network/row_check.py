@@ -14,7 +14,7 @@ from tensorfold.config import ModelConfig
 from tensorfold.network.attention import Shared
 from tensorfold.network.engram import Gather, Run
 from tensorfold.network.forward import Network
-from tensorfold.network.plan import Planner, Window
+from tensorfold.network.plan import Planner, Segment
 from tensorfold.roles import LayerRole
 from tensorfold.state.caches import PAGE_TOKENS, Caches
 
@@ -26,13 +26,13 @@ def row_dependent_operations(network: Network, gather: Gather) -> set[str]:
     """Names of the operations that gave some row other bits among other rows than in a smaller launch; empty where the
     row law holds."""
     config, backend = network.config, network.backend
-    windows: list[Window] = []
+    windows: list[Segment] = []
     runs: list[Run] = []
     counts = [sixths * backend.trial_rows // 6 for _, sixths, _ in SLOTS]
     pages = -(-max(start + rows for rows, (_, _, start) in zip(counts, SLOTS)) // PAGE_TOKENS)
     for rows, (slot, _, start) in zip(counts, SLOTS):
         ids = [(7 * slot + 13 * i + 3) % config.vocab_size for i in range(rows)]
-        windows.append(Window(slot, start, ids, range(pages), range(rows)))
+        windows.append(Segment(slot, start, ids, range(pages), range(rows)))
         runs.append(([], ids))
     plan = Planner(config).build(windows, len(SLOTS), pages, gather(runs))
     caches, shared = Caches(config, len(SLOTS), pages), Shared({})

@@ -46,7 +46,7 @@ def used_where_they_lie(checkpoint: Checkpoint, at: Callable[[mx.array], int] = 
 def constant_memory(model: Model, pool_bytes: int, rounds: int) -> list[Finding]:
     """Decode rounds over cache pools of about `pool_bytes` in all: none takes memory of a pool's size, and later ones
     take what `rounds` early ones took. `model` has no open slot and keeps no prompts."""
-    caches: Caches = model._engine.lanes.caches
+    caches: Caches = model._engine.memory.caches
     model._life.worker.run(lambda: _grow(caches, pool_bytes))
     endless = {model.config.eos_token_id: float("-inf")}
     with model.open(range(3, 3 + PROMPT), draft=False, max_tokens=5 * rounds + 2, logit_bias=endless) as handle:

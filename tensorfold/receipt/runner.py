@@ -13,13 +13,13 @@ import numpy as np
 
 from tensorfold.backend.ops import OpsBackend
 from tensorfold.checkpoint.reader import Checkpoint
+from tensorfold.engine.commit import Commit
 from tensorfold.network.dspark import Drafter
 from tensorfold.network.engram import EngramTables
 from tensorfold.network.forward import Forward, Network
-from tensorfold.network.plan import Plan, Planner, Window
+from tensorfold.network.plan import Plan, Planner, Segment
 from tensorfold.state.caches import Caches
-from tensorfold.state.commit import Commit
-from tensorfold.state.save import readable
+from tensorfold.state.slot_memory import readable
 from tensorfold.state.snapshot import page_count
 from tensorfold.text.token_map import engram_token_map
 from tensorfold.text.tokenizer import Tokenizer
@@ -102,7 +102,7 @@ class Session:
         windows, runs = [], []
         for s, n, rows in taking:
             part = s.ids[s.committed : s.committed + n]
-            windows.append(Window(s.place, s.committed, part, s.pages, list(rows)))
+            windows.append(Segment(s.place, s.committed, part, s.pages, list(rows)))
             runs.append((s.ids[max(0, s.committed - runner.config.engram_history) : s.committed], part))
         plan = runner.planner.build(windows, caches.slots, caches.pages, runner.engram.gather(runs))
         new = self.call(plan, caches)

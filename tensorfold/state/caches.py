@@ -1,12 +1,12 @@
 """Packed caches that all slots share, addressed by position; knows bytes and places,
 no tokens and no arithmetic of the model.
 
-A forward only reads; `commit` writes the kept rows once a round, one array per layer and kind, in place.
+A forward only reads; a commit writes the kept rows once a round, one array per layer and kind, in place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from copy import copy
 
 import mlx.core as mx
@@ -14,6 +14,7 @@ import mlx.core as mx
 from tensorfold.backend.layout import RowKind
 from tensorfold.config import ModelConfig
 
+Pool = list[mx.array] | dict[int, mx.array]
 PAGE_TOKENS = 128
 SPARE_PAGE = 0  # where rows that are not kept go; its number is also that of its first row
 
@@ -44,7 +45,7 @@ class Caches:
         more = pages - self.pages
         if more <= 0:
             return
-        self.release()
+        self.prepared = None
         for source, ratio in self.sources.items():
             for pool in (self.rows, self.keys):
                 old = pool[source]
@@ -67,20 +68,29 @@ class Caches:
         rows = PAGE_TOKENS // self.sources[source]
         return page * rows, rows
 
-    def release(self) -> None:
-        """Lets go of what was built on these arrays. Whoever writes to them calls this first: the write would not be
-        seen there, and would copy an array that is held there."""
+    def write(self, pool: Pool, key: int, change: Callable[[mx.array], mx.array]) -> None:
+        """pool[key] becomes `change` of it, in place. Every write comes through here: what was built on the arrays lets
+        go of them first, or it would miss the write and make it a copy."""
         self.prepared = None
+        pool[key] = change(pool[key])
+
+    def put(self, pool: Pool, key: int, rows: int | slice | mx.array, values: mx.array) -> None:
+        """Writes these rows of pool[key]."""
+
+        def change(array: mx.array) -> mx.array:
+            array[rows] = values
+            return array
+
+        self.write(pool, key, change)
 
     def copy_page(self, old: int, new: int) -> None:
         """Copies a page's rows and keys, for a holder that is about to write."""
-        self.release()
         for source in self.sources:
             (start, rows), (target, _) = self.page_rows(source, old), self.page_rows(source, new)
             for pool in (self.rows, self.keys):
                 page = pool[source][mx.arange(start, start + rows)]
                 mx.eval(page)  # a copy by now, where a slice would hold the pool that is written to
-                pool[source][target : target + rows] = page
+                self.put(pool, source, slice(target, target + rows), page)
 
     def arrays(self) -> list[mx.array]:
         """Every cache array, for evaluation."""
@@ -89,7 +99,7 @@ class Caches:
     def holding(self, arrays: Iterable[mx.array]) -> Caches:
         """Caches of the same places on other arrays, in the order of `arrays`."""
         twin, given = copy(self), iter(arrays)
-        twin.release()
+        twin.prepared = None
         twin.window = [next(given) for _ in self.window]
         twin.rows, twin.keys, twin.pairs = ({k: next(given) for k in d} for d in (self.rows, self.keys, self.pairs))
         return twin

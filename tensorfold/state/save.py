@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import mlx.core as mx
 import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
@@ -18,8 +17,8 @@ from safetensors import SafetensorError
 from tensorfold.engine.params import SamplingParams, parse
 from tensorfold.engine.reply import TokenLogprobs
 from tensorfold.engine.slot import Slot
-from tensorfold.state.caches import PAGE_TOKENS, Caches
-from tensorfold.state.snapshot import Snapshot, page_count
+from tensorfold.state.caches import Caches
+from tensorfold.state.slot_memory import readable
 
 if TYPE_CHECKING:
     from tensorfold.engine.engine import Engine
@@ -37,24 +36,6 @@ _FIRST_CHOICES = {
 
 class SaveError(ValueError):
     """A saved state that cannot be used here: another checkpoint, another format, a damaged or truncated file."""
-
-
-def readable(caches: Caches, slot: Slot) -> dict[str, np.ndarray]:
-    """Every cache row of `slot` that a later token can read, by position; equal states give equal arrays."""
-    n, width = slot.committed, caches.config.sliding_window
-    ring = slot.place * width + np.arange(max(0, n - width), n) % width
-    out = {"ids": np.asarray(slot.ids, np.int32)}
-    out["window"] = (
-        np.stack([np.array(cache[mx.array(ring)]) for cache in caches.window]) if n else np.zeros((0,), np.uint8)
-    )
-    for source, ratio in caches.sources.items():
-        rows, per_page = np.arange(n // ratio), PAGE_TOKENS // ratio
-        places = np.asarray(slot.pages, np.int64)[rows // per_page] * per_page + rows % per_page if len(rows) else rows
-        for name, pool in (("rows", caches.rows), ("keys", caches.keys)):
-            out[f"{name}.{source}"] = np.array(pool[source][mx.array(places.astype(np.int32))])
-        if n % ratio:
-            out[f"pair.{source}"] = np.array(caches.pairs[source][mx.array([slot.place])])[0]
-    return out
 
 
 @dataclass(frozen=True)
@@ -80,11 +61,11 @@ def take(engine: Engine, slot: Slot, identity: str) -> Saved:
         "committed": slot.committed,
         "reply_start": slot.reply_start,
         "finish_reason": slot.finish_reason,
-        "stages": engine.lanes.caches.stages,
+        "stages": engine.memory.caches.stages,
         "params": _written(params),
         "logprobs": [(t.logprob, t.top) for t in slot.logprobs],
     }
-    return Saved(about, readable(engine.lanes.caches, slot))
+    return Saved(about, readable(engine.memory.caches, slot))
 
 
 def write(path: Path, saved: Saved) -> None:
@@ -131,12 +112,11 @@ def restore(path: Path, saved: Saved, engine: Engine, max_drafts: int) -> Slot:
     except (KeyError, TypeError, IndexError, ValueError, OverflowError, AttributeError) as error:
         raise SaveError(f"{path}: not a whole saved state ({error!r})") from None
     engine.check(slot.ids[: slot.reply_start], slot.params)
-    lanes = engine.lanes
-    state = _state(lanes.caches, arrays, slot.ids[: about["committed"]], engine)
+    state = engine.memory.load(arrays, slot.ids[: about["committed"]])
     try:
         engine.adopt(slot, state)
     finally:
-        lanes.pages.drop(state.pages)
+        engine.memory.drop(state)
     return slot
 
 
@@ -161,9 +141,9 @@ def _slot(about: dict, arrays: dict[str, np.ndarray], engine: Engine, max_drafts
     """The slot as the host knows it, without place and pages; an error of any kind where something does not fit."""
     if about.keys() != _FIELDS or about["config"] != _config_digest(engine) or type(about["logprobs"]) is not list:
         raise ValueError("fields are missing, unknown or of another config")
-    _check_whole(about, arrays, engine.lanes.caches)
+    _check_whole(about, arrays, engine.memory.caches)
     params = _params(about["params"], engine.lanes.config.vocab_size)
-    slot = Slot(-1, [int(i) for i in arrays["ids"]], params, engine.tokenizer, max_drafts)
+    slot = Slot([int(i) for i in arrays["ids"]], params, engine.tokenizer, max_drafts)
     tokens, logprobs = slot.ids[about["reply_start"] :], list[TokenLogprobs]()
     if len(about["logprobs"]) != (0 if params.logprobs is None else len(tokens)):
         raise ValueError(f"{len(about['logprobs'])} log-probabilities for {len(tokens)} tokens")
@@ -215,43 +195,6 @@ def _check_whole(about: dict, arrays: dict[str, np.ndarray], caches: Caches) -> 
     if found != expected:
         names = [name for name in sorted({*found, *expected}) if found.get(name) != expected.get(name)]
         raise ValueError(f"arrays {', '.join(names[:4])} are not those of {n} committed tokens")
-
-
-def _state(caches: Caches, arrays: dict[str, np.ndarray], ids: list[int], engine: Engine) -> Snapshot:
-    """A snapshot whose pages are filled from the file."""
-    n, width = len(ids), caches.config.sliding_window
-    ring = np.arange(max(0, n - width), n) % width
-    window = []
-    for layer, cache in enumerate(caches.window):
-        rows = np.zeros((width, cache.shape[1]), np.uint8)
-        if n:
-            rows[ring] = arrays["window"][layer]
-        window.append(mx.array(rows))
-    pairs = {
-        s: mx.array(arrays.get(f"pair.{s}", np.zeros((2, caches.config.head_dim), np.float32))) for s in caches.pairs
-    }
-    pages: list[int] = []
-    try:
-        _fill(caches, arrays, n, pages, engine)
-    except BaseException:
-        engine.lanes.pages.drop(pages)
-        raise
-    return Snapshot(np.asarray(ids, np.int32), window, pairs, pages)
-
-
-def _fill(caches: Caches, arrays: dict[str, np.ndarray], n: int, pages: list[int], engine: Engine) -> None:
-    """Takes the pages of `n` tokens, into `pages`, and writes their rows."""
-    for _ in range(page_count(n)):
-        engine.lanes.need_page()
-        pages.append(engine.lanes.pages.take())
-    caches.release()
-    for source, ratio in caches.sources.items():
-        row, per_page = np.arange(n // ratio), PAGE_TOKENS // ratio
-        if len(row):
-            places = mx.array((np.asarray(pages)[row // per_page] * per_page + row % per_page).astype(np.int32))
-            for name, pool in (("rows", caches.rows), ("keys", caches.keys)):
-                pool[source][places] = mx.array(arrays[f"{name}.{source}"])
-    mx.eval(caches.arrays())
 
 
 def _digest(about: dict, arrays: dict[str, np.ndarray]) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
 import numpy as np
 
-from tensorfold.state.caches import PAGE_TOKENS, Caches
-from tensorfold.state.pages import Pages
+from tensorfold.state.caches import PAGE_TOKENS
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,36 +33,3 @@ class Snapshot:
 def page_count(length: int) -> int:
     """Pages that `length` tokens need."""
     return -(-length // PAGE_TOKENS)
-
-
-def take(caches: Caches, pages: Pages, slot: int, held: Sequence[int], ids: Sequence[int]) -> Snapshot:
-    """A snapshot of `slot` after `ids`; its pages get one more holder, who must `drop` them in the end."""
-    width = caches.config.sliding_window
-    ring = mx.arange(slot * width, (slot + 1) * width)  # a gather copies, where a slice would keep the whole ring alive
-    window = [cache[ring] for cache in caches.window]
-    own = mx.array([slot])
-    pairs = {source: cache[own][0] for source, cache in caches.pairs.items()}
-    mx.async_eval(window, pairs)
-    keep = list(held[: page_count(len(ids))])
-    pages.hold(keep)
-    return Snapshot(np.asarray(ids, np.int32), window, pairs, keep)
-
-
-def put(caches: Caches, pages: Pages, slot: int, snapshot: Snapshot) -> list[int]:
-    """Writes a snapshot into `slot` and returns the slot's pages; the last one is a copy unless it is full."""
-    caches.release()
-    width = caches.config.sliding_window
-    for layer, rows in enumerate(snapshot.window):
-        caches.window[layer][slot * width : (slot + 1) * width] = rows
-    for source, pair in snapshot.pairs.items():
-        caches.pairs[source][slot] = pair
-    own = list(snapshot.pages)
-    if snapshot.length % PAGE_TOKENS:
-        last = pages.take()
-        caches.copy_page(own[-1], last)
-        own[-1] = last
-        pages.hold(own[:-1])
-    else:
-        pages.hold(own)
-    mx.eval(caches.arrays())
-    return own

@@ -76,7 +76,7 @@ def test_every_part_says_how_it_is_held_and_why(published: Description, monkeypa
 
 
 def test_caches_are_what_a_model_takes(model: Model) -> None:
-    about, caches = tensorfold.describe(EXAMPLE), model._engine.lanes.caches
+    about, caches = tensorfold.describe(EXAMPLE), model._engine.memory.caches
     rings = [*caches.window, *caches.pairs.values()]
     assert about.slot_bytes * (caches.slots + 1) == sum(a.nbytes for a in rings)
     pools = [*caches.rows.values(), *caches.keys.values()]

@@ -44,9 +44,9 @@ def test_any_chunking_gives_the_same_bits(fresh: Model, monkeypatch: pytest.Monk
         "In the beginning God created the heaven and the earth. And the earth was without form."
     )
     whole = scored(fresh, ids[:12], ids[12:30])
-    lanes = fresh._engine.lanes
-    monkeypatch.setattr(lanes, "chunk", chunk)
-    monkeypatch.setattr("tensorfold.engine.lanes.ROWS", rows)
+    schedule = fresh._engine.lanes.schedule
+    monkeypatch.setattr(schedule, "chunk", chunk)
+    monkeypatch.setattr("tensorfold.engine.schedule.ROWS", rows)
     assert bits(scored(fresh, ids[:12], ids[12:30]).logprobs) == bits(whole.logprobs)
 
 

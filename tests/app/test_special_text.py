@@ -54,7 +54,7 @@ def test_a_stop_string_may_lie_around_a_hidden_token(skip: bool, text: str, used
     tokenizer = example_tokenizer()
     ids = [tokenizer.encode(c, add_bos=False)[0] for c in "abcd"]
     ids.insert(2, tokenizer.backend.marks[ASSISTANT])
-    slot = Slot(0, [5], SamplingParams(stop=("bc",), skip_special_tokens=skip), tokenizer, 0)
+    slot = Slot([5], SamplingParams(stop=("bc",), skip_special_tokens=skip), tokenizer, 0)
     slot.accept(1, 0, Outcome(ids, True))
     slot.finish("length")
     assert (slot.text, len(slot.tokens)) == (text, used)

@@ -30,13 +30,13 @@ ANY_DRAFT = """
 from tensorfold.engine import lanes
 from tensorfold.engine.verify import judge
 import dataclasses, mlx.core as mx
-def careless(picked, windows, eos):
-    v, width = judge(picked, windows, eos), max(len(w.drafts) for w in windows)
-    count = mx.array([len(w.drafts) for w in windows])[:, None]
-    drafts = mx.array([[*w.drafts, *[-1] * (width + 1 - len(w.drafts))] for w in windows], mx.int32)
+def careless(picked, segments, eos):
+    v, width = judge(picked, segments, eos), max(s.drafts for s in segments)
+    count = mx.array([s.drafts for s in segments])[:, None]
+    drafts = mx.array([[*s.drafted, *[-1] * (width + 1 - s.drafts)] for s in segments], mx.int32)
     drawn = mx.where(mx.arange(width + 1)[None] == count, v.last[:, None], drafts)
-    tokens = mx.where(mx.array([[w.head is not None] for w in windows]), drawn, v.tokens)
-    kept = mx.array([w.known + len(w.drafts) for w in windows], mx.int32)
+    tokens = mx.where(mx.array([[s.draws] for s in segments]), drawn, v.tokens)
+    kept = mx.array([s.rows for s in segments], mx.int32)
     return dataclasses.replace(v, kept=kept, tokens=tokens)
 lanes.judge = careless
 """

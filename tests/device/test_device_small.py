@@ -13,7 +13,7 @@ from tensorfold.engine import rows
 from tensorfold.engine.params import SamplingParams
 from tensorfold.engine.rows import RowParams
 from tensorfold.kernels.kernel import Kernel
-from tensorfold.network.plan import Planner, Window
+from tensorfold.network.plan import Planner, Segment
 from tensorfold.receipt.runner import Runner
 from tensorfold.small import LEAST, constant, padded, start_of_longer
 from tests.support.goldens import EXAMPLE
@@ -56,7 +56,7 @@ def test_no_launch_reads_a_tiny_array(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_plan_of_one_row_holds_longer_arrays() -> None:
     config = Runner(EXAMPLE).config
-    plan = Planner(config).build([Window(0, 5, [7], [0], [0])], 1, 1)
+    plan = Planner(config).build([Segment(0, 5, [7], [0], [0])], 1, 1)
     some = [plan.segment, *(part.visible for part in plan.compressed.values())]
     assert all(a.nbytes >= 16 for a in some) and plan.owner.tolist() == [0]
     assert plan.compressed[1].visible.tolist() == [6] + [0] * (LEAST - 1)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from tensorfold import Model, SlotHandle
-from tensorfold.state.save import readable
+from tensorfold.state.slot_memory import readable
 
 ROOT = Path(__file__).resolve().parents[2]
 CALM, TRAINED = ROOT / "tests" / "data" / "tiny_calm", ROOT / "examples" / "tiny-v41"
@@ -81,7 +81,7 @@ def run(model: Model, *handles: SlotHandle) -> None:
 def state(handle: SlotHandle) -> dict[str, np.ndarray]:
     """Every cache row of the slot that a later token can read."""
     model = handle._model
-    return model._life.worker.run(lambda: readable(model._engine.lanes.caches, handle._slot))
+    return model._life.worker.run(lambda: readable(model._engine.memory.caches, handle._slot))
 
 
 def differences(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> list[str]:

@@ -28,7 +28,7 @@ from tensorfold.network.engram import Gather
 from tensorfold.network.forward import Forward
 from tensorfold.state import save
 from tensorfold.state.caches import PAGE_TOKENS, Caches
-from tensorfold.state.save import readable
+from tensorfold.state.slot_memory import SlotMemory, readable
 
 FLAT = flat_config("tiny", engram=True, drafter=True, overrides={"engram_max_ngram_size": 5})
 CONFIG = ModelConfig.from_flat({**FLAT, "engram_num_embeddings": [1, 1], "engram_compressed_vocab_size": 512})
@@ -162,7 +162,7 @@ class MockDrafter:
     `after`: a token, and what is proposed behind it.
     """
 
-    block = CONFIG.dspark_block_size
+    block, backend = CONFIG.dspark_block_size, MockBackend()
 
     def __init__(self, wrong: int = 0, after: tuple[int, int] = (-1, -1)):
         self.wrong, self.after = wrong, after
@@ -203,8 +203,8 @@ def make(
     **network,
 ) -> Engine:
     """An engine over the mock, drafts fixed to what each slot asks."""
-    caches = Caches(CONFIG, slots, 1, STAGES)
-    lanes = Lanes(MockNetwork(**network), drafter or MockDrafter(), caches, engram, chunk, True)
+    memory = SlotMemory(Caches(CONFIG, slots, 1, STAGES))
+    lanes = Lanes(MockNetwork(**network), drafter or MockDrafter(), memory, engram, chunk, True)
     return Engine(lanes, Bytes(), context, prefix_bytes, 48)
 
 
@@ -254,7 +254,7 @@ def expected_state(ids: Sequence[int], committed: int) -> dict[str, np.ndarray]:
 
 def check_state(engine: Engine, slot: Slot) -> None:
     """Every readable row of the slot is what its ids say."""
-    found, right = readable(engine.lanes.caches, slot), expected_state(slot.ids, slot.committed)
+    found, right = readable(engine.memory.caches, slot), expected_state(slot.ids, slot.committed)
     assert found.keys() == right.keys()
     for name in right:
         assert np.array_equal(found[name], right[name]), (name, slot.committed, len(slot.ids))

@@ -23,7 +23,7 @@ def check_pages(engine: Engine) -> None:
         held.update(s.pages)
     for snapshot, _ in engine.prefixes._kept.values():
         held.update(snapshot.pages)
-    pages = engine.lanes.pages
+    pages = engine.memory.pages
     assert pages._held == [held[p] for p in range(pages.count)]
     assert sorted(pages._free) == [p for p in range(pages.count) if not held[p] and p != SPARE_PAGE]
     own = Counter(p for s in engine.slots for i, p in enumerate(s.pages) if (i + 1) * 128 > s.committed)

@@ -10,7 +10,7 @@ import mlx.core as mx
 import numpy
 import pytest
 
-from tensorfold.engine import drafts, filters, lanes, noise, pick, rows, slot, verify
+from tensorfold.engine import drafts, filters, lanes, noise, outcome, pick, propose, rows, schedule, slot, verify
 from tests.engine.mock import MockDrafter, check_state, engram_rows, finish, greedy, make, params
 
 PROMPT = [7 + i % 40 for i in range(30)]
@@ -120,14 +120,13 @@ def refuse(value):
 
 def test_a_round_blocks_once(monkeypatch):
     """One blocking read a round, drafted or not, beside a prompt, at the end of a reply and after a stop string."""
-    for module in (lanes, verify, drafts, rows, pick, filters, noise, slot):
+    for module in (lanes, schedule, propose, outcome, verify, drafts, rows, pick, filters, noise, slot):
         if hasattr(module, "np"):
             monkeypatch.setattr(module, "np", HostOnly())
-    evals, reads, rewinds = [], [], []
-    real_eval, real_read, real_rewind = mx.eval, lanes.blocking_read, lanes.Commit.rewind
+    evals, reads = [], []
+    real_eval, real_read = mx.eval, outcome.blocking_read
     monkeypatch.setattr(mx, "eval", lambda *a: (evals.append(1), real_eval(*a)))
-    monkeypatch.setattr(lanes, "blocking_read", lambda *a: (reads.append(1), real_read(*a))[1])
-    monkeypatch.setattr(lanes.Commit, "rewind", lambda *a: (rewinds.append(1), real_rewind(*a)))
+    monkeypatch.setattr(outcome, "blocking_read", lambda *a: (reads.append(1), real_read(*a))[1])
     engine = make(prefix_bytes=2**24, drafter=MockDrafter(3))
     text = "".join(chr(t - 3) for t in greedy(PROMPT, 61))
     for i, more in enumerate(({}, SAMPLED, {"stop": (text[31:35],)}, {"repetition_penalty": 1.2, "logprobs": 2})):
@@ -151,4 +150,4 @@ def test_only_blocking_read_reads_device_values():
                 for node in ast.walk(function):
                     if isinstance(node, ast.Attribute) and node.attr in forbidden:
                         found.append((path.name, function.name))
-    assert set(found) == {("lanes.py", "blocking_read")}
+    assert set(found) == {("outcome.py", "blocking_read")}

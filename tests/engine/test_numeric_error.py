@@ -13,7 +13,7 @@ NAN_SCALE = 255
 
 def spoil(model, handle, layer: int = 2) -> None:
     """Writes a NaN scale into the newest window row of the slot."""
-    slot, caches = handle._slot, model._engine.lanes.caches
+    slot, caches = handle._slot, model._engine.memory.caches
     width, dim = caches.config.sliding_window, caches.config.head_dim
 
     def write():

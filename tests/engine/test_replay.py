@@ -21,7 +21,7 @@ def test_replayed_rounds_give_the_tokens_of_the_ids_alone():
     """Slots of all lengths join, draft and leave; a graph built for other slots and positions serves."""
     engine = make()
     network = engine.lanes.network
-    engine.lanes.forward = Replay(network, engine.lanes.caches)
+    engine.lanes.forward = Replay(network, engine.memory.caches)
     for width in (0, 2, 5):
         slots = [engine.open(p, params(40 + 3 * i), width) for i, p in enumerate(PROMPTS)]
         finish(engine)
@@ -34,7 +34,7 @@ def test_replayed_rounds_give_the_tokens_of_the_ids_alone():
 def test_a_graph_is_built_once_for_a_shape():
     engine = make()
     network = engine.lanes.network
-    engine.lanes.forward = Replay(network, engine.lanes.caches)
+    engine.lanes.forward = Replay(network, engine.memory.caches)
     slot = engine.open(PROMPTS[0], params(60), 0)
     finish(engine)
     built = network.forwards
@@ -62,7 +62,7 @@ def filled(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 def replaying(**options) -> Engine:
     """An engine whose rounds are replayed graphs."""
     engine = make(**options)
-    engine.lanes.forward = Replay(engine.lanes.network, engine.lanes.caches)
+    engine.lanes.forward = Replay(engine.lanes.network, engine.memory.caches)
     return engine
 
 
@@ -92,7 +92,7 @@ def test_engram_rows_are_those_of_the_round(filled: list[bool], drafts: int):
 def test_whoever_writes_to_the_caches_lets_go_of_what_was_built_ahead(tmp_path: Path):
     """Between rounds a slot is forked, one is restored and pages are added; a stop string takes rows back."""
     engine = replaying(slots=6)
-    caches, written = engine.lanes.caches, greedy(PROMPTS[0], 90)
+    caches, written = engine.memory.caches, greedy(PROMPTS[0], 90)
     stop = "".join(chr(token - 3) for token in written[40:42])
     slot = engine.open(PROMPTS[0], params(90), 5)
     stopped = engine.open(PROMPTS[0], params(90, stop=(stop,)), 5)
@@ -102,7 +102,7 @@ def test_whoever_writes_to_the_caches_lets_go_of_what_was_built_ahead(tmp_path: 
     changes = {
         "fork": lambda: engine.fork(slot, params(90)),
         "restore": lambda: restore_slot(tmp_path / "slot", engine, 5),
-        "pages": lambda: caches.grow(caches.pages + 1) or engine.lanes.pages.add(1),
+        "pages": lambda: caches.grow(caches.pages + 1) or engine.memory.pages.add(1),
     }
     for change in changes.values():
         assert isinstance(caches.prepared, Prepared)
@@ -128,9 +128,9 @@ def test_a_slot_filled_between_rounds_is_read_by_the_next():
     other = engine.open(PROMPTS[1], params(60), 0)
     for _ in range(9):
         engine.step()
-    assert isinstance(engine.lanes.caches.prepared, Prepared)
+    assert isinstance(engine.memory.caches.prepared, Prepared)
     twin = engine.fork(whole, params(9))
-    assert engine.lanes.caches.prepared is None
+    assert engine.memory.caches.prepared is None
     engine.extend(twin, [77], params(30), 0)
     finish(engine)
     assert other.tokens == greedy(PROMPTS[1], 60) and twin.tokens == greedy([*whole.ids, 77], 30)
@@ -151,9 +151,9 @@ def most_taken(run: Callable[[], object]) -> int:
 def test_no_round_no_fork_and_no_restore_copies_a_pool(tmp_path: Path, whole: bool):
     """Whatever a round's graph holds, who writes to a pool does so in place."""
     engine = replaying(slots=5)
-    caches = engine.lanes.caches
+    caches = engine.memory.caches
     caches.grow(2000)
-    engine.lanes.pages.add(2000 - engine.lanes.pages.count)
+    engine.memory.pages.add(2000 - engine.memory.pages.count)
     done = engine.open(PROMPTS[2][: PAGE_TOKENS - (8 if whole else 20)], params(9), 0)
     finish(engine)
     save_slot(tmp_path / "slot", engine, done)

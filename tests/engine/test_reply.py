@@ -43,7 +43,7 @@ def say(slot: Slot, *tokens: int, finite: bool = True) -> None:
 
 @pytest.fixture
 def slot():
-    return Slot(0, [5, 6], params(10**6, logprobs=0), Bytes(), 0)
+    return Slot([5, 6], params(10**6, logprobs=0), Bytes(), 0)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tensorfold import CapacityError, Model, SaveError
+from tensorfold.state.caches import Caches
 from tests.engine.kit import CALM, ROOT, ids, run, sampling
 from tests.engine.mock import MockDrafter, check_state, finish, greedy, make, params, restore_slot, save_slot
 
@@ -58,7 +59,7 @@ def test_an_altered_byte_is_refused_wherever_it_is(calm, saved):
     """Case 34: header, settings and rows; no page and no slot is lost on the way."""
     data, path = (saved / "plain").read_bytes(), saved / "altered"
     header = 8 + int.from_bytes(data[:8], "little")
-    pages = calm._engine.lanes.pages
+    pages = calm._engine.memory.pages
     calm.restore(saved / "plain").close()
     free = pages.free
     for at in [*range(0, header, 9), *range(header, len(data), len(data) // 60), len(data) - 1]:
@@ -105,10 +106,10 @@ def test_a_full_house_refuses_it_and_loses_nothing(tmp_path):
     slot = engine.open(PROMPT, params(5), 0)
     finish(engine)
     save_slot(tmp_path / "slot", engine, slot)
-    free = engine.lanes.pages.free
+    free = engine.memory.pages.free
     with pytest.raises(CapacityError):
         restore_slot(tmp_path / "slot", engine, 0)
-    assert engine.lanes.pages.free + 1 >= free and engine.slots == [slot]
+    assert engine.memory.pages.free + 1 >= free and engine.slots == [slot]
     engine.close(slot)
     again = restore_slot(tmp_path / "slot", engine, 5)
     check_state(engine, again)
@@ -116,21 +117,20 @@ def test_a_full_house_refuses_it_and_loses_nothing(tmp_path):
 
 
 def test_a_restore_that_breaks_off_gives_its_pages_back(tmp_path, monkeypatch):
-    from tensorfold.state import save
 
     engine = make(slots=2)
     slot = engine.open(PROMPT, params(5), 0)
     finish(engine)
     save_slot(tmp_path / "slot", engine, slot)
-    held = engine.lanes.pages.count - engine.lanes.pages.free
+    held = engine.memory.pages.count - engine.memory.pages.free
 
     def refuse(*_):
         raise MemoryError("no room")
 
-    monkeypatch.setattr("tensorfold.state.save._fill", lambda *a, fill=save._fill: (fill(*a), refuse()))
+    monkeypatch.setattr(Caches, "put", refuse)
     with pytest.raises(MemoryError):
         restore_slot(tmp_path / "slot", engine, 0)
-    assert engine.lanes.pages.count - engine.lanes.pages.free == held and engine.slots == [slot]
+    assert engine.memory.pages.count - engine.memory.pages.free == held and engine.slots == [slot]
 
 
 DIES = """

@@ -21,7 +21,7 @@ from tensorfold.network.head import Head
 from tensorfold.network.hyper import HyperConnection, Streams
 from tensorfold.network.indexer import Indexer
 from tensorfold.network.moe import Moe
-from tensorfold.network.plan import Plan, Planner, Window
+from tensorfold.network.plan import Plan, Planner, Segment
 from tensorfold.state.caches import PAGE_TOKENS, Caches
 from tests.support.compare import to_numpy
 from tests.support.goldens import DATA, EXAMPLE, Trace
@@ -94,7 +94,7 @@ class Sublayers:
 
     @cached_property
     def plan(self) -> Plan:
-        window = Window(0, 0, self.trace.ids.tolist(), range(self.pages), [])
+        window = Segment(0, 0, self.trace.ids.tolist(), range(self.pages), [])
         return Planner(self.config).build([window], 1, self.pages)
 
     # ---- hyper-connections

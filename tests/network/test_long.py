@@ -178,7 +178,7 @@ def test_long_prompt_goes_on_alike_for_twenty_seeds() -> None:
     with tensorfold.Model.load(EXAMPLE, draft=False) as model:
         engine = model._engine
         for size in (64, 96):
-            engine.lanes.chunk = size
+            engine.lanes.schedule.chunk = size
             engine.prefixes.clear()
             model.remember(prompt[:-1], add_bos=False)
             batch = model.generate([prompt] * 20, max_tokens=2, temperature=1.0, seed=list(range(20)))

@@ -10,7 +10,7 @@ import pytest
 from tensorfold.backend.ops.backend import OpsBackend
 from tensorfold.network.engram import EngramTables
 from tensorfold.network.forward import Network
-from tensorfold.network.plan import Planner, Window
+from tensorfold.network.plan import Planner, Segment
 from tensorfold.text.token_map import engram_token_map
 from tensorfold.text.tokenizer import Tokenizer
 from tests.network import bounds
@@ -95,7 +95,7 @@ def test_whole_forward_takes_inputs_as_taps_and_keeps_every_argmax() -> None:
     s = sublayers("tiny_calm")
     token_map = engram_token_map(Tokenizer.from_folder(FOLDERS["tiny_calm"], s.config), s.config)
     engram = EngramTables(s.source, s.config, token_map)([], s.trace.ids.tolist())
-    window = Window(0, 0, s.trace.ids.tolist(), range(s.pages), s.trace.rows.tolist())
+    window = Segment(0, 0, s.trace.ids.tolist(), range(s.pages), s.trace.rows.tolist())
     plan = Planner(s.config).build([window], 1, s.pages, engram)
     got = Network(s.source, s.config, s.backend)(plan, s.caches)
     assert got.logits is not None and got.taps is not None

@@ -13,7 +13,7 @@ import mlx.core as mx
 import numpy as np
 
 from tensorfold import kernels
-from tensorfold.backend.base import Apart, Backend, Columns, Draw, Entered, Output, Segment, WeightSource
+from tensorfold.backend.base import Apart, Backend, Columns, Draw, Entered, Output, WeightSource
 from tensorfold.backend.kernels.pool import GatheredRoom
 from tensorfold.backend.kernels.weights import Dense, Fp8Matrices, Gathered, load_dense, load_experts, load_fp8
 from tensorfold.backend.layout import RowKind
@@ -170,7 +170,7 @@ class KernelBackend(Backend[Fp8Matrices, Dense, Gathered]):
 
     @row_wise("queries", "weights", "owner")
     def index_scores(
-        self, queries: mx.array, weights: mx.array, keys: Columns, segments: Sequence[Segment], owner: mx.array
+        self, queries: mx.array, weights: mx.array, keys: Columns, counts: Sequence[int], owner: mx.array
     ) -> mx.array:
         return index_scores(queries, weights, keys.cache, keys.new, keys.places, owner, backend=self.name)
 

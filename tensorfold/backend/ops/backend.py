@@ -14,7 +14,7 @@ from functools import partial
 
 import mlx.core as mx
 
-from tensorfold.backend.base import Apart, Backend, Columns, Entered, Output, Segment, WeightSource
+from tensorfold.backend.base import Apart, Backend, Columns, Entered, Output, WeightSource
 from tensorfold.backend.layout import RowKind
 from tensorfold.backend.ops import attention, glue, linear, moe, quant
 from tensorfold.backend.ops.linear import Fp4Experts, Fp8Weight
@@ -184,13 +184,13 @@ class OpsBackend(Backend[Fp8Weight, mx.array, Fp4Experts]):
         return self._compress_pair(values, gates)
 
     def index_scores(
-        self, queries: mx.array, weights: mx.array, keys: Columns, segments: Sequence[Segment], owner: mx.array
+        self, queries: mx.array, weights: mx.array, keys: Columns, counts: Sequence[int], owner: mx.array
     ) -> mx.array:
-        parts = []
-        for i, s in enumerate(segments):  # rows of a slot share its keys
-            own = attention.gather(keys._replace(places=keys.places[i]))
-            rows = slice(s.first, s.first + s.rows)
+        parts, first = [], 0
+        for i, count in enumerate(counts):
+            own, rows = attention.gather(keys._replace(places=keys.places[i])), slice(first, first + count)
             parts.append(self.score_rows(queries[rows], weights[rows], own))
+            first += count
         return mx.concatenate(parts)
 
     @row_wise("queries", "weights")

@@ -6,8 +6,8 @@ other reader by then, so that it is written in place.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from tensorfold.backend.base import Backend
 from tensorfold.network.forward import Forward
 from tensorfold.network.plan import Plan
-from tensorfold.state.caches import SPARE_PAGE, Caches
+from tensorfold.state.caches import SPARE_PAGE, Caches, Pool
 
 
 @dataclass
@@ -31,13 +31,14 @@ class Commit:
     rewindable: bool
 
     def __post_init__(self) -> None:
-        width, segments = self.caches.config.sliding_window, self.plan.segments
-        starts = np.array([[s.slot, s.first, s.start] for s in segments], np.int32)
-        self._slot, self._first, self._start = (mx.array(c) for c in starts.T)
+        width, parts = self.caches.config.sliding_window, list(zip(self.plan.segments, self.plan.firsts))
+        starts = np.array([[s.place, first, s.start] for s, first in parts], np.int32)
+        self._place, self._first, self._start = (mx.array(c) for c in starts.T)
         # what a ring has room for
-        last = [np.arange(s.first + max(0, s.rows - width), s.first + s.rows) for s in segments]
-        older = [np.where(r - width >= s.first, r - width, -1) for s, r in zip(segments, last)]  # whose place it takes
-        places = [s.slot * width + (s.start + r - s.first) % width for s, r in zip(segments, last)]
+        last = [np.arange(first + max(0, s.rows - width), first + s.rows) for s, first in parts]
+        # whose place each takes
+        older = [np.where(r - width >= first, r - width, -1) for (_, first), r in zip(parts, last)]
+        places = [s.place * width + (s.start + r - first) % width for (s, first), r in zip(parts, last)]
         arrays = (mx.array(np.concatenate(a).astype(np.int32)) for a in (last, older, places))
         self._rows, self._older, self._places = arrays
         self._before = [cache[self._places] for cache in self.caches.window] if self.rewindable else []
@@ -59,8 +60,9 @@ class Commit:
                     self._write(pool, source, places, packed)
         self._open_pairs(kept)
 
-    def rewind(self, kept: mx.array, fewer: mx.array) -> None:
-        """After `keep(kept)`: makes every readable row what `keep(fewer)` would have left, int32 [S] each."""
+    def rewind(self, before: np.ndarray, after: Sequence[int]) -> None:
+        """After `keep` of `before` rows a segment: makes every readable row what `keep` of `after` would have left."""
+        kept, fewer = mx.array(before), mx.array(np.array(after, np.int32))
         back = self._kept_rows(kept) & ~self._kept_rows(fewer)
         places = mx.where(back[self._rows], self._places, self.caches.spare_ring)
         for layer, old in enumerate(self._before):
@@ -77,9 +79,8 @@ class Commit:
             if own is None:
                 raise ValueError(f"source layer {source} gave no open pairs")
             opens = (kept > 0) & ((self._start + kept) % ratio != 0)
-            places = mx.where(opens, self._slot, self.caches.slots)
+            places = mx.where(opens, self._place, self.caches.slots)
             self._write(self.caches.pairs, source, places, own[self._first + mx.maximum(kept, 1) - 1])
 
-    def _write(self, pool: Any, key: int, places: mx.array, rows: mx.array) -> None:
-        self.caches.release()
-        pool[key] = self.backend.commit(pool[key], places, rows)
+    def _write(self, pool: Pool, key: int, places: mx.array, rows: mx.array) -> None:
+        self.caches.write(pool, key, lambda cache: self.backend.commit(cache, places, rows))
