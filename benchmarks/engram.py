@@ -24,12 +24,12 @@ from benchmarks import common
 from tensorfold.checkpoint.files import ShardFile
 from tensorfold.checkpoint.headers import read_header
 from tensorfold.checkpoint.inventory import TensorSpec
-from tensorfold.checkpoint.synthetic import write_shard
-from tensorfold.checkpoint.synthetic_config import flat_config
 from tensorfold.checkpoint.table import Table
 from tensorfold.config import ModelConfig
 from tensorfold.network.engram import EngramTables
 from tensorfold.network.engram_hash import engram_primes
+from tensorfold.testing.synthetic import write_shard
+from tensorfold.testing.synthetic_config import flat_config
 
 ROW = 264
 DIM, SCALES, HEADS, ORDERS = 256, 8, 8, 3

@@ -20,13 +20,13 @@ if sys.path[0] == str(Path(__file__).resolve().parent):
     sys.path.pop(0)  # this folder, whose concurrent.py would hide a module of Python's
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tensorfold.checkpoint import synthetic
 from tensorfold.checkpoint.inventory import Tensors, TensorSpec, tensor_groups
 from tensorfold.checkpoint.layout import INDEX_FILE
-from tensorfold.checkpoint.random_weights import RandomWeights
-from tensorfold.checkpoint.synthetic_config import flat_config, hf_config
 from tensorfold.config import FLAT_FILE, HF_FILE, ModelConfig
 from tensorfold.network.engram_hash import engram_primes
+from tensorfold.testing import synthetic
+from tensorfold.testing.random_weights import RandomWeights
+from tensorfold.testing.synthetic_config import flat_config, hf_config
 
 COMPRESSED_VOCAB = 99_092  # of the published tokenizer
 IMAGE_TENSORS, IMAGE_MARKS = 263, ("image_start", "image_end", "image_newline")

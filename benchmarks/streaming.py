@@ -29,9 +29,10 @@ from benchmarks import common
 from benchmarks.engram import forget
 from tensorfold import Model
 from tensorfold.backend.pool import LEAVES
-from tensorfold.checkpoint import Checkpoint, synthetic
+from tensorfold.checkpoint import Checkpoint
 from tensorfold.checkpoint.pieces import PieceReader
 from tensorfold.network.streaming import Streaming
+from tensorfold.testing import synthetic
 
 PROMPT = [11, 257, 1031, 77]
 EXPERT = 3 * (5120 * 2304 // 2 + 5120 * 2304 // 32)  # bytes of an expert at the real size

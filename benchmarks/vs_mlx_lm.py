@@ -157,7 +157,7 @@ def main() -> int:
         return 0
     if args.quick:
         args.prompt, args.tokens, args.repeats = 9, 4, 1
-    from tensorfold.checkpoint import synthetic
+    from tensorfold.testing import synthetic
 
     with tempfile.TemporaryDirectory() as folder:
         path = args.path or Path(folder)

@@ -102,7 +102,7 @@ def test_layers_that_are_asked_for_have_bytes(tmp_path: Path) -> None:
 
 def test_a_cut_has_real_layers_of_every_kind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Only its config is made here: its weights are a gigabyte and more."""
-    monkeypatch.setattr("tensorfold.checkpoint.synthetic.write_shard", lambda *_: None)
+    monkeypatch.setattr("tensorfold.testing.synthetic.write_shard", lambda *_: None)
     config = make_full_size.write_cut(tmp_path, layers=1, experts=6, engram_vocab=1000)
     assert config.num_hidden_layers == make_full_size.FEWEST and config.hidden_size == 5120
     assert {r.ratio for r in config.roles} == {0, 1, 2} and config.engram_layer_ids == (1,)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tensorfold.checkpoint import synthetic
+from tensorfold.testing import synthetic
 
 sys.path.insert(0, str(Path(__file__).parent))  # shardkit and hub_server
 

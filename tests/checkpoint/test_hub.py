@@ -15,8 +15,8 @@ import pytest
 from hub_server import COMMIT, HubServer
 from shardkit import INDEX, clone, edit_index, pack, replace
 
-from tensorfold.checkpoint import synthetic
 from tensorfold.checkpoint.hub import looks_local, resolve
+from tensorfold.testing import synthetic
 
 Load = Callable[..., Any]
 ROOT = Path(__file__).parents[2]

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from shardkit import INDEX, SMALL
 
-from tensorfold.checkpoint import Checkpoint, expected_tensors, synthetic
-from tensorfold.checkpoint.random_weights import GAIN, to_bf16
-from tensorfold.checkpoint.synthetic_config import PRESETS, flat_config
+from tensorfold.checkpoint import Checkpoint, expected_tensors
 from tensorfold.config import ConfigError, ModelConfig
 from tensorfold.network.engram_hash import EngramHash
+from tensorfold.testing import synthetic
+from tensorfold.testing.random_weights import GAIN, to_bf16
+from tensorfold.testing.synthetic_config import PRESETS, flat_config
 from tensorfold.text.token_map import engram_token_map
 from tensorfold.text.tokenizer import Tokenizer
 
@@ -46,7 +47,7 @@ def values(ck: Checkpoint, name: str, middle: int) -> np.ndarray:
 
 def test_equal_seeds_write_equal_bytes_and_others_do_not(small: Path, tmp_path: Path) -> None:
     code = (
-        "import sys, json; from tensorfold.checkpoint import synthetic; "
+        "import sys, json; from tensorfold.testing import synthetic; "
         "synthetic.write(sys.argv[1], seed=1, **json.loads(sys.argv[2]))"
     )
     root = Path(__file__).parents[2]

@@ -16,7 +16,6 @@ import numpy as np
 from tensorfold.backend.base import Backend, Columns
 from tensorfold.backend.layout import RowKind
 from tensorfold.backend.ops import attention
-from tensorfold.checkpoint.synthetic_config import flat_config
 from tensorfold.config import ModelConfig
 from tensorfold.engine.engine import Engine
 from tensorfold.engine.lanes import Lanes
@@ -29,6 +28,7 @@ from tensorfold.network.forward import Forward
 from tensorfold.state import save
 from tensorfold.state.caches import PAGE_TOKENS, Caches
 from tensorfold.state.slot_memory import SlotMemory, readable
+from tensorfold.testing.synthetic_config import flat_config
 
 FLAT = flat_config("tiny", engram=True, drafter=True, overrides={"engram_max_ngram_size": 5})
 CONFIG = ModelConfig.from_flat({**FLAT, "engram_num_embeddings": [1, 1], "engram_compressed_vocab_size": 512})

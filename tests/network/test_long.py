@@ -12,8 +12,8 @@ import pytest
 
 import tensorfold
 from tensorfold.backend.ops import OpsBackend
-from tensorfold.checkpoint import synthetic
 from tensorfold.receipt.runner import Run, Runner
+from tensorfold.testing import synthetic
 from tests.network.reference import Reference
 from tests.network.test_streams import goldens
 from tests.support.compare import agreement, to_numpy

@@ -10,11 +10,11 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from tensorfold.checkpoint.synthetic import write
 from tensorfold.network.engram_hash import EngramHash
 from tensorfold.network.plan import Plan
 from tensorfold.receipt.runner import Runner, Session
 from tensorfold.state.caches import Caches
+from tensorfold.testing.synthetic import write
 from tensorfold.text.token_map import engram_token_map
 from tensorfold.text.tokenizer import Tokenizer
 from tests.network.bounds import one_rounding

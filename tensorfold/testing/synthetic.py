@@ -15,11 +15,11 @@ from tokenizers import Tokenizer
 
 from tensorfold.checkpoint.inventory import Tensors, TensorSpec, tensor_groups
 from tensorfold.checkpoint.layout import INDEX_FILE, SINGLE_FILE
-from tensorfold.checkpoint.random_weights import RandomWeights
-from tensorfold.checkpoint.synthetic_config import flat_config, hf_config
-from tensorfold.checkpoint.synthetic_tokenizer import train_tokenizer, write_tokenizer
 from tensorfold.config import FLAT_FILE, HF_FILE, ModelConfig
 from tensorfold.network.engram_hash import engram_primes
+from tensorfold.testing.random_weights import RandomWeights
+from tensorfold.testing.synthetic_config import flat_config, hf_config
+from tensorfold.testing.synthetic_tokenizer import train_tokenizer, write_tokenizer
 from tensorfold.text.token_map import compressed_ids
 
 __all__ = ["add_image_router", "write", "write_shard"]

@@ -1,0 +1,1 @@
+"""Checkpoints of any size with random weights, to try the library on; nothing that runs a model imports this."""
