@@ -1,10 +1,12 @@
-"""Checks of what a caller passes: whole numbers, numbers, flags, words; knows no keyword and no limit of its own."""
+"""Checks of what a caller passes: whole numbers, numbers, flags, words, paths; knows no keyword and no limit."""
 
 from __future__ import annotations
 
 import numbers
 import operator
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,6 +63,13 @@ def word(name: str, value: Any, known: Sequence[str]) -> str:
     if not isinstance(value, str) or value not in known:
         raise ParameterError(f"{name}={shown(value)} is not one of {', '.join(known)}")
     return value
+
+
+def path(name: str, value: Any) -> Path:
+    """`value` as a path, `~` expanded. Raises ParameterTypeError."""
+    if not isinstance(value, (str, os.PathLike)) or isinstance(os.fspath(value), bytes):
+        raise ParameterTypeError(f"{name}={shown(value)} must be a str or a Path, not {type(value).__name__}")
+    return Path(value).expanduser()
 
 
 def shown(value: Any, most: int = 60) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from tensorfold.engine.reply import Stats, TokenLogprobs, token_sha
 from tensorfold.keywords import ChatKeywords, ConversationKeywords, TextKeywords, names, refuse_unknown
 from tensorfold.requests import Request, prompt_progress
+from tensorfold.results import cut
 from tensorfold.text.chat import ASSISTANT, SYSTEM, USER, ChatPrompt, encode_chat, reply_detokenizer
 from tensorfold.text.messages import conversations
 from tensorfold.text.replies import ReplyParser, ToolCall
@@ -25,15 +26,13 @@ _LONGEST = {True: 65536, False: 8192}  # tokens of a reply by default, thinking 
 _LONGEST_MAX_EFFORT = 131072
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ChatReply:
     """A finished reply.
 
-    content, reasoning: texts, "" where there is none. tool_calls: in order. finish_reason:
-    "tool_calls" if it calls, else
-    stop, length or cancelled. stats: as in Generation. tokens: ids of the whole reply. seed: the one used. logprobs:
-    one
-    entry a token, if asked for.
+    content, reasoning: texts, "" where there is none. tool_calls: in order. finish_reason: "tool_calls" if it calls,
+    else stop, length or cancelled. stats: as in Generation. tokens: ids of the whole reply. seed: the one used.
+    logprobs: one entry a token, if asked for.
     """
 
     content: str
@@ -44,6 +43,12 @@ class ChatReply:
     tokens: list[int]
     seed: int
     logprobs: list[TokenLogprobs] | None = None
+
+    def __repr__(self) -> str:
+        reasoning = f"reasoning {cut(self.reasoning, 30)}, " if self.reasoning else ""
+        calls = "".join(f"{call.name}(...), " for call in self.tool_calls[:3])
+        said = f"{cut(self.content)}, {reasoning}{calls}{len(self.tokens)} tokens, {self.finish_reason}"
+        return f"ChatReply({said}, seed={self.seed})"
 
     @property
     def message(self) -> dict[str, Any]:

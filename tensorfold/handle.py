@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tensorfold import arguments
+from tensorfold import keywords as kw
 from tensorfold.engine.reply import Moment, Stats, TokenLogprobs
 from tensorfold.engine.slot import Slot
 from tensorfold.results import Piece, piece
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from tensorfold.model import Model
 
 
@@ -98,7 +102,7 @@ class SlotHandle:
         """A twin with the same ids and reply so far; with another `seed` it goes its own way when sampled."""
         return self._model._fork(self._live(), seed)
 
-    def extend(self, prompt: Any, **options: Any) -> SlotHandle:
+    def extend(self, prompt: kw.OnePrompt, **options: Unpack[kw.Keywords]) -> SlotHandle:
         """Begins the next reply after this one's tokens and `prompt` (a str without bos, or ids);
         keywords as in `open`."""
         self._model._extend(self._live(), prompt, options)
@@ -106,7 +110,7 @@ class SlotHandle:
 
     def save(self, path: str | Path) -> None:
         """Writes the slot's state to one file, whole or not at all; `Model.restore` continues from it."""
-        self._model._save(self._live(), Path(path))
+        self._model._save(self._live(), arguments.path("path", path))
 
     def __enter__(self) -> SlotHandle:
         return self

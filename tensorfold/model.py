@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
 
+from tensorfold import arguments, loading
 from tensorfold import keywords as kw
-from tensorfold import loading
 from tensorfold.chat import ChatPiece, ChatReply, chat, stream_chat
 from tensorfold.checkpoint.hub import resolve
 from tensorfold.config import ModelConfig
@@ -42,6 +42,8 @@ class Model:
 
     def __init__(self, life: Life):
         """Internal: `Model.load` makes these."""
+        if not isinstance(life, Life):
+            raise TypeError(f"a Model is made by Model.load(path), not from {arguments.shown(life)}")
         self._life = life
         life.run(self._meet)
 
@@ -288,8 +290,9 @@ class Model:
         """
         self._life.worker.check()
         drafts = self._reader.drafts(draft, max_drafts)
-        saved = save.read(Path(path), *self._saves)
-        return self._open_slot(lambda engine: save.restore(Path(path), saved, engine, drafts))
+        file = arguments.path("path", path)
+        saved = save.read(file, *self._saves)
+        return self._open_slot(lambda engine: save.restore(file, saved, engine, drafts))
 
     # ---- what handles call
 

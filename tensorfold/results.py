@@ -11,7 +11,12 @@ if TYPE_CHECKING:
     from tensorfold.handle import SlotHandle
 
 
-@dataclass(frozen=True)
+def cut(text: str, most: int = 60) -> str:
+    """A text's repr for a line of its own, the end left out where it is long."""
+    return repr(text) if len(text) <= most else f"{text[: most - 3]!r}... ({len(text)} characters)"
+
+
+@dataclass(frozen=True, repr=False)
 class Generation:
     """A finished reply.
 
@@ -28,6 +33,9 @@ class Generation:
     logprobs: list[TokenLogprobs] | None = None
     text_with_special: str = ""
 
+    def __repr__(self) -> str:
+        return f"Generation({cut(self.text)}, {len(self.tokens)} tokens, {self.finish_reason}, seed={self.seed})"
+
     @staticmethod
     def of(handle: SlotHandle) -> Generation:
         """The reply of a slot that is done."""
@@ -37,7 +45,7 @@ class Generation:
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Piece:
     """What a reply gained since the piece before: its text (perhaps ""), ids, and logprobs if asked for (one entry an
     id); at the end the reason and stats."""
@@ -47,6 +55,10 @@ class Piece:
     finish_reason: str | None = None
     stats: Stats | None = None
     logprobs: list[TokenLogprobs] | None = None
+
+    def __repr__(self) -> str:
+        end = f", {self.finish_reason}" if self.finish_reason else ""
+        return f"Piece({cut(self.text)}, {len(self.tokens)} tokens{end})"
 
 
 def piece(reply: Reply, before: Moment, now: Moment, logprobs: bool) -> Piece:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tensorfold
-from tensorfold import Model
+from tensorfold import ChatPiece, ChatReply, Generation, Model, Piece, Stats, TokenLogprobs, ToolCall
 from tensorfold.engine.params import parse
 from tensorfold.engine.rows import RowParams
 from tensorfold.keywords import Keywords, names
@@ -91,6 +91,21 @@ def test_the_number_of_replies_is_a_keyword() -> None:
         kinds = [p.kind for p in inspect.signature(call).parameters.values()]
         required = 3 if call in (Model.score, Model.chat) else 2  # with self
         assert kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD) == required, call
+
+
+def test_a_result_is_shown_in_a_line() -> None:
+    """Long texts, lists of ids, log-probabilities and stats are left out; what one looks for first is there."""
+    one = TokenLogprobs(5, -0.1, ((5, -0.1),))
+    long, short = ("def f():\n" * 2000, [5] * 9999, [one] * 9999), ("a\nb", [5, 6], None)
+    for text, tokens, logprobs in (long, short):
+        made = Generation(text, tokens, "stop", Stats(drafted=[1] * 99), 7, logprobs, text)
+        reply = ChatReply(text, text, [ToolCall("call_1", "weather", text)], "tool_calls", Stats(), tokens, 7, logprobs)
+        pieces = [Piece(text, tokens, reason, Stats(), logprobs) for reason in (None, "length")]
+        for shown in map(repr, (made, reply, ChatPiece("", "", reply), *pieces)):
+            assert len(shown) < 280 and "\n" not in shown and f"{len(tokens)} tokens" in shown and "-0.1" not in shown
+    assert repr(made) == r"Generation('a\nb', 2 tokens, stop, seed=7)"
+    assert repr(reply) == r"ChatReply('a\nb', reasoning 'a\nb', weather(...), 2 tokens, tool_calls, seed=7)"
+    assert [repr(p) for p in pieces] == [r"Piece('a\nb', 2 tokens)", r"Piece('a\nb', 2 tokens, length)"]
 
 
 def test_the_check_is_written_once() -> None:

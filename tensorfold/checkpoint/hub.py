@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tensorfold import arguments
 from tensorfold.checkpoint.errors import CheckpointError, listing
 from tensorfold.checkpoint.inventory import is_drafter, is_skipped
 from tensorfold.checkpoint.layout import INDEX_FILE, SINGLE_FILE, read_index, wanted_files
@@ -40,8 +41,7 @@ def resolve(path_or_hub_id: str | os.PathLike[str], drafter: bool = True, revisi
     DownloadError (an OSError) for hub trouble, ConfigError or CheckpointError if the repository's config or index is
     refused, before any shard is fetched.
     """
-    given = os.fspath(path_or_hub_id)
-    path = Path(given).expanduser()
+    path, given = arguments.path("path", path_or_hub_id), os.fspath(path_or_hub_id)
     if given and path.exists():
         if revision is not None:
             raise ValueError(f"revision {revision!r} is of a hub id, but {given!r} is a local folder")

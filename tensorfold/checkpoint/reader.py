@@ -14,6 +14,7 @@ from typing import final
 import mlx.core as mx
 import numpy as np
 
+from tensorfold import arguments
 from tensorfold.checkpoint.errors import CheckpointError
 from tensorfold.checkpoint.files import ShardFile
 from tensorfold.checkpoint.headers import Entry, ShardHeader, read_header
@@ -65,7 +66,7 @@ class Checkpoint:
         skipped. Raises ConfigError or CheckpointError (both ValueError) naming file, tensor, expected and found;
         FileNotFoundError or NotADirectoryError if `path` is not a folder with a config.
         """
-        folder = Path(path).expanduser()
+        folder = arguments.path("path", path)
         if not folder.exists():
             raise FileNotFoundError(f"{folder}: no such folder")
         if not folder.is_dir():

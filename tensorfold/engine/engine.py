@@ -11,6 +11,7 @@ import mlx.core as mx
 from tensorfold.engine.lanes import Lanes
 from tensorfold.engine.params import SamplingParams
 from tensorfold.engine.prefix import PrefixStore
+from tensorfold.engine.schedule import ROWS
 from tensorfold.engine.slot import Slot
 from tensorfold.state.snapshot import Snapshot
 from tensorfold.text.tokenizer import Tokenizer
@@ -53,8 +54,14 @@ class Engine:
             hint = f"max_tokens can be at most {room}" if room > 0 else "shorten the prompt"
             raise CapacityError(
                 f"{len(ids)} prompt tokens and max_tokens={params.max_tokens} need {longest} positions; "
-                f"the context holds {self.max_context}: {hint}, or load with a larger max_context"
+                f"the context holds {self.max_context}: {hint}{self._larger}"
             )
+
+    @property
+    def _larger(self) -> str:
+        """What else can be done about a context that is too small, if the model has more positions."""
+        most = self.lanes.config.max_position_embeddings
+        return f", or load with a larger max_context (up to {most})" if self.max_context < most else ""
 
     def open(
         self, ids: Sequence[int], params: SamplingParams, max_drafts: int, silent: bool = False, passing: bool = False,
@@ -74,7 +81,7 @@ class Engine:
     def prefill(self, ids: Sequence[int]) -> Slot:
         """A silent slot whose rounds fill the caches with a beginning, which is then kept for later prompts."""
         if len(ids) > self.max_context:
-            raise CapacityError(f"{len(ids)} tokens do not fit the context of {self.max_context}")
+            raise CapacityError(f"{len(ids)} tokens do not fit the context of {self.max_context}{self._larger}")
         return self.open(ids, SamplingParams(), 0, silent=True, passing=True)
 
     def score(self, ids: Sequence[int], targets: Sequence[int]) -> Slot:
@@ -82,7 +89,8 @@ class Engine:
         rows = len(ids) + len(targets) - 1
         if rows > self.max_context:
             raise CapacityError(
-                f"{len(ids)} prompt and {len(targets)} continuation tokens do not fit {self.max_context} positions"
+                f"{len(ids)} prompt and {len(targets)} continuation tokens do not fit "
+                f"{self.max_context} positions{self._larger}"
             )
         slot = self._new_slot([*ids, *targets[:-1]], SamplingParams(logprobs=0), 0)
         slot.silent, slot.targets, slot.keep_at = True, list(targets), (len(ids) - 1,)
@@ -166,10 +174,9 @@ class Engine:
     def _need_place(self) -> None:
         self._collect()
         if not self.memory.free:
-            raise CapacityError(
-                f"all {self.memory.caches.slots} slots are open: close one, use generate (which queues), "
-                "or load with a larger max_slots"
-            )
+            count = self.memory.caches.slots
+            larger = ", or load with a larger max_slots" if count < ROWS else ""
+            raise CapacityError(f"all {count} slots are open: close one, use generate (which queues){larger}")
 
     def _retire(self) -> None:
         """Frees passing slots whose reply has ended, so that who waits for a place sees it at once."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Container
 from typing import Protocol
+
+from tensorfold.arguments import shown, whole
 
 
 class Assembler(Protocol):
@@ -36,7 +37,10 @@ class Detokenizer:
         """The text that `token` completes, often "". ValueError outside the vocabulary or after `finish`."""
         if self._finished:
             raise ValueError("this detokenizer is finished: make a new one for another text")
-        token = operator.index(token)
+        found = whole(token)
+        if found is None:
+            raise TypeError(f"a token id is an int, not {shown(token)}")
+        token = found
         if not 0 <= token < self._vocab_size:
             raise ValueError(f"token id {token} is outside the vocabulary 0 to {self._vocab_size - 1}")
         if token in self._hidden:

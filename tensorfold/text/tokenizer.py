@@ -103,7 +103,8 @@ class Tokenizer(TransformersNames):
         """The text of `ids` (or of one), special ones written or left out; broken UTF-8 becomes U+FFFD. ValueError for
         an id outside the vocabulary. Text with special ones keeps its ids when it is encoded again."""
         stream, found = self.detokenizer(None if skip_special_tokens else ()), list[int]()
-        for i in ids.tolist() if hasattr(ids, "tolist") else ids if isinstance(ids, Iterable) else [ids]:
+        ids = ids.tolist() if hasattr(ids, "tolist") else ids
+        for i in ids if isinstance(ids, Iterable) and not isinstance(ids, str) else [ids]:
             stream.add(i)
             found.append(int(i))
         stream.finish()

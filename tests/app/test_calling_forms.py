@@ -172,3 +172,51 @@ def test_load_takes_what_changes_nothing_here(monkeypatch: pytest.MonkeyPatch) -
     _, tokenizer, *rest = tensorfold.load("a", tokenizer_config=trusting, adapter_path=None, lazy=True)
     assert tensorfold.load("b", trust_remote_code=True, max_slots=2)[1] == tokenizer == "its tokenizer" and not rest
     assert asked == [("a", {}), ("b", {"max_slots": 2})]
+
+
+# the same of a model's own methods
+SWAPPED: dict[str, str] = {
+    "Model('examples/tiny-v41')": r"a Model is made by Model.load\(path\), not from 'examples/tiny-v41'",
+    "Model.load(model)": r"path=Model\(.* must be a str or a Path, not Model",
+    "load(None)": "path=None must be a str or a Path",
+    "describe(3)": "path=3 must be a str or a Path",
+    "model.restore(tokenizer)": "path=.* must be a str or a Path, not Tokenizer",
+    "model.generate(tokenizer)": "a prompt is a str, a sequence of ints.*not .*Tokenizer",
+    "model.generate(messages)": "at position 0: chat takes messages",
+    "model.generate(P, 20)": "positional argument",
+    "model.open(P, n=2)": "unknown keyword n",
+    "model.chat(P)": "messages must be a list of mappings, not str",
+    "model.chat(messages, 20)": "tools must be a list of mappings, not int",
+    "model.score(P, 5)": "continuation: a prompt is a str",
+    "tokenizer.decode(P)": "a token id is an int, not 'import os",
+    "tokenizer.encode([1, 2])": "text must be a str, not list",
+}
+
+
+@pytest.mark.parametrize("form", SWAPPED)
+def test_swapped_arguments_are_told_in_words(model: Model, form: str) -> None:
+    pytest.importorskip("deepseek_recipe", reason="deepseek-recipe is not installed")
+    more = {"Model": Model, "load": tensorfold.load, "describe": tensorfold.describe}
+    with pytest.raises(TypeError, match=SWAPPED[form]):
+        eval(form, {**names(model), **more})
+
+
+def test_a_larger_load_is_offered_only_where_there_is_one(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[Any] = [
+        lambda: model.open(P, max_tokens=5000), lambda: model.score(P, [5] * 5000), lambda: model.remember([5] * 5000)
+    ]  # fmt: skip
+    for most in (4096, 4000):
+        monkeypatch.setattr(model._engine, "max_context", most)
+        for call in tries:
+            with pytest.raises(tensorfold.CapacityError) as caught:
+                call()
+            offered = "or load with a larger max_context (up to 4096)" in str(caught.value)
+            assert offered == (most < 4096) and str(most) in str(caught.value)
+    handles = [model.open(P, max_tokens=1) for _ in range(8)]
+    for most in (8, 16):
+        monkeypatch.setattr("tensorfold.engine.engine.ROWS", most)
+        with pytest.raises(tensorfold.CapacityError, match="all 8 slots are open: close one") as caught:
+            model.open(P)
+        assert ("or load with a larger max_slots" in str(caught.value)) == (most > 8)
+    for handle in handles:
+        handle.close()
