@@ -9,6 +9,7 @@ from pathlib import Path
 
 import tensorfold
 from tensorfold import console
+from tensorfold.terminal import show_stats
 
 TINY = Path(__file__).parent / "tiny-v41"
 
@@ -22,21 +23,6 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="seed of the sampling; without one it is drawn and printed")
     parser.add_argument("--no-draft", action="store_true", help="leave the drafter out: the same tokens, one a round")
     return parser.parse_args(argv)
-
-
-def show_stats(stats: tensorfold.Stats, seed: int) -> None:
-    """One line a figure, on stderr, so that the reply alone can be piped."""
-    rates = [f", {tps:.1f} a second" if tps else "" for tps in (stats.prompt_tps, stats.generation_tps)]
-    rows = {
-        "prompt": f"{stats.prompt_tokens} tokens{rates[0]}",
-        "reply": f"{stats.generated_tokens} tokens{rates[1]}",
-        "rounds": f"{stats.rounds}",
-        "drafts": f"{sum(stats.accepted)} of {sum(stats.drafted)} accepted, by position {stats.accepted}",
-        "memory": f"{stats.peak_memory / 2**20:.0f} MiB at the peak",
-        "seed": f"{seed}",
-        "tokens": f"sha256 {stats.token_sha}",
-    }
-    print("".join(f"\n{name:>8}  {value}" for name, value in rows.items()), file=sys.stderr)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -48,7 +48,9 @@ def _settle() -> None:
 
 def _say(text: str, before: str = "") -> None:
     try:
-        print(f"{before}{Path(sys.argv[0]).name}: {text}", file=sys.stderr, flush=True)
+        program = Path(sys.argv[0]).name
+        name = "tensorfold" if program == "__main__.py" else program
+        print(f"{before}{name}: {text}", file=sys.stderr, flush=True)
     except OSError:
         pass  # nobody is there to read it
 
