@@ -63,9 +63,8 @@ class Life:
         self.worker.join()
 
     def _let_go(self) -> None:
-        if not self.closed:
-            self._closing.set()
-            self.worker.stop(partial(_unload, self._held))
+        self._closing.set()
+        self.worker.stop(partial(_unload, self._held))
 
     def __del__(self) -> None:
         if hasattr(self, "worker"):

@@ -78,10 +78,12 @@ class Worker:
         return os.getpid() != self._process
 
     def stop(self, last: Callable[[], Any] = lambda: None) -> None:
-        """Ends the thread after the calls before it and then `last`, without waiting; later calls are refused."""
-        self.post(last)
-        self._stopped = True
-        self._jobs.put(None)
+        """Ends the thread after the calls before it and then `last`, without waiting; later calls are refused. Once is
+        enough, and who was interrupted may call it again."""
+        if not self._stopped:
+            self.post(last)
+            self._jobs.put(None)
+            self._stopped = True
 
     def join(self) -> None:
         """Waits for the thread to end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,7 +12,7 @@ import mlx.core as mx
 import pytest
 
 from tensorfold import Model
-from tests.engine.kit import CALM, ids, sampling
+from tests.engine.kit import CALM, NO_EOS, ids, run, sampling
 
 PROMPTS = [ids(5 + i, 150 + i) for i in range(8)]
 
@@ -69,6 +70,60 @@ def test_a_stream_collected_on_the_models_own_thread_does_not_wait_for_itself(ca
     caller.join(30)
     assert not caller.is_alive()
     assert calm._engine.free == 16
+
+
+def test_a_call_gets_in_after_at_most_one_round_however_many_threads_step(calm, monkeypatch):
+    """Counted from before the call to its turn."""
+    rounds, run = [], calm._engine.lanes.round
+    monkeypatch.setattr(calm._engine.lanes, "round", lambda slots: rounds.append(0) or run(slots))
+    turns, call = [], calm._life.run
+
+    def counted(job):
+        before = len(rounds)
+        return call(lambda parts: turns.append(len(rounds) - before) or job(parts))
+
+    monkeypatch.setattr(calm._life, "run", counted)
+    with calm.open(PROMPTS[0], max_tokens=400, logit_bias=NO_EOS) as going, ThreadPoolExecutor(6) as pool:
+
+        def step() -> None:
+            while not going.done:
+                calm.step()
+
+        steppers = [pool.submit(step) for _ in range(6)]
+        for _ in range(5):
+            with calm.open(PROMPTS[1], max_tokens=50) as handle, handle.fork() as twin:
+                twin.cancel()
+        assert not going.done
+        going.cancel()
+        for stepper in steppers:
+            stepper.result()
+    assert len(turns) > 20 and max(turns) <= 1
+
+
+def test_a_disk_that_stands_still_holds_up_nobody_else(calm, alone, tmp_path, monkeypatch):
+    """A save that waits for the disk, then a restore that waits for the rest of its file; others generate meanwhile."""
+    other = alone(PROMPTS[1], 8, **sampling(1))
+    stuck, go_on, fsync = threading.Event(), threading.Event(), os.fsync
+    monkeypatch.setattr("os.fsync", lambda file: stuck.set() or go_on.wait(60) or fsync(file))
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with calm.open(PROMPTS[0], max_tokens=4, **sampling(0)) as handle, ThreadPoolExecutor(1) as pool:
+        run(calm, handle)
+        saving = pool.submit(handle.save, tmp_path / "slot")
+        assert stuck.wait(60)
+        assert calm.generate(PROMPTS[1], max_tokens=8, **sampling(1)).tokens == other
+        assert not saving.done()
+        go_on.set()
+        saving.result()
+        restoring = pool.submit(calm.restore, pipe)
+        data = (tmp_path / "slot").read_bytes()
+        with pipe.open("wb", buffering=0) as file:
+            file.write(data[:100])
+            assert calm.generate(PROMPTS[1], max_tokens=8, **sampling(1)).tokens == other
+            assert not restoring.done()
+            file.write(data[100:])
+        with restoring.result() as again:
+            assert again.tokens == handle.tokens
 
 
 def used() -> int:
