@@ -80,23 +80,50 @@ def test_fp8_product_is_rounded_once(backend: OpsBackend, n: int, k: int) -> Non
     close(got, x, value8(codes, scales))
 
 
-def test_all_codes_and_scale_bytes_in_use(backend: OpsBackend) -> None:
-    """Every code under every scale byte of a checkpoint's range, one term a sum, so the result is exact."""
-    k = 256
-    codes = np.tile(np.arange(256, dtype=np.uint8)[:, None], (1, k))
+@pytest.mark.parametrize("exponent", [-31, 0, 100])
+@pytest.mark.parametrize("first, last", [(32, 127), (0, 254)], ids=["folded", "every"])
+def test_every_code_under_every_scale_byte(backend: OpsBackend, first: int, last: int, exponent: int) -> None:
+    """One term a sum, so the result is exact where bfloat16 holds it; inputs from the least that act_quant leaves."""
+    k, each = 1024, np.arange(256)
+    scales = (first + each.reshape(8, 32) % (last - first + 1)).astype(np.uint8)  # by blocks of rows and K
+    codes = (each[:, None] % 32 + 32 * (np.arange(k) % 32 % 8)).astype(np.uint8)  # all codes in every block
     codes = np.where(codes & 127 == 127, 0, codes)
-    for byte in range(64, 190):
-        scales = np.full((8, 8), byte, np.uint8)
-        weight = backend.load_fp8(Weights({"w.weight": codes, "w.scale": scales}), ["w"])
-        x = mx.zeros((1, k)).at[0, byte].add(1.0).astype(mx.bfloat16)
-        got = to_numpy(backend.matvec_fp8(x, weight))[0]
-        assert np.array_equal(got, (E4M3[codes[:, 0]] * 2.0 ** (byte - 127)).astype(np.float32)), byte
+    weight = backend.load_fp8(Weights({"w.weight": codes, "w.scale": scales}), ["w"])
+    one = np.arange(k)[np.arange(k) % 32 < 8]
+    x = np.zeros((len(one), k), np.float32)
+    x[np.arange(len(one)), one] = 2.0**exponent
+    got = to_numpy(backend.matvec_fp8(mx.array(x).astype(mx.bfloat16), weight))
+    want = (value8(codes, scales)[:, one] * 2.0**exponent).T
+    want = np.where(np.abs(want) < 2.0**128, want, np.copysign(np.inf, want))
+    small = np.abs(want) < 2.0**-126
+    assert np.array_equal(got[~small], want[~small]) and (np.abs(got[small]) < 2.0**-126).all()
 
 
-def test_grouped_product_takes_unquantised_inputs(backend: OpsBackend) -> None:
+@pytest.mark.parametrize("first, last, size", [(14, 24, 2.0**-14), (120, 160, 1.0), (248, 253, 8.0), (1, 253, 8.0)])
+def test_fp8_product_under_extreme_scales_is_rounded_once(
+    backend: OpsBackend, first: int, last: int, size: float
+) -> None:
+    """Activations times scales are out of bfloat16's range, products with small codes are not."""
+    rng = np.random.default_rng(first)
+    codes, scales = random_codes(rng, 96, 96), rng.integers(first, last + 1, (3, 3), dtype=np.uint8)
+    codes &= 0x87 if last > 200 else 0xFF
+    weight = backend.load_fp8(Weights({"w.weight": codes, "w.scale": scales}), ["w"])
+    x = backend.act_quant_fp8(mx.array((size * rng.standard_normal((7, 96))).astype(np.float32)).astype(mx.bfloat16))
+    got = backend.matvec_fp8(x, weight)
+    close(got, x, value8(codes, scales))
+    assert all(mx.array_equal(backend.matvec_fp8(x[i : i + 1], weight)[0], got[i]).item() for i in range(7))
+
+
+def test_the_least_input_of_folded_scales_is_what_act_quant_leaves(backend: OpsBackend) -> None:
+    left = to_numpy(backend.act_quant_fp8((1.5 * 2.0 ** -mx.arange(64)).astype(mx.bfloat16)[None]))
+    assert left[left > 0].min() == 2.0**-31
+
+
+@pytest.mark.parametrize("last", [124, 160])
+def test_grouped_product_takes_unquantised_inputs(backend: OpsBackend, last: int) -> None:
     rng = np.random.default_rng(5)
     groups, rows, k = 4, 32, 64
-    codes, scales = random_codes(rng, groups * rows, k), rng.integers(115, 125, (groups, k // 32), dtype=np.uint8)
+    codes, scales = random_codes(rng, groups * rows, k), rng.integers(115, last + 1, (groups, k // 32), dtype=np.uint8)
     weight = backend.load_fp8(Weights({"w.weight": codes, "w.scale": scales}), ["w"], groups=groups)
     x = mx.array(rng.standard_normal((5, groups * k)).astype(np.float32)).astype(mx.bfloat16)
     got, matrix = backend.matvec_fp8(x, weight), value8(codes, scales)

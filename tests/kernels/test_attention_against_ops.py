@@ -23,6 +23,8 @@ from tensorfold.proof.families.attend import cases as trials
 from tensorfold.proof.families.attend import reference as ref
 from tensorfold.proof.families.index_scores.cases import packed
 from tensorfold.proof.host import run_host
+from tensorfold.proof.numerics.codes import to_e4m3
+from tensorfold.proof.numerics.exact import f32, load_bf16
 from tensorfold.proof.numerics.inputs import Draw
 from tensorfold.proof.proof import Case
 from tests.support.hostkit import needs_clang
@@ -122,6 +124,23 @@ def test_attend_and_ops_within_the_bound(case: Case) -> None:
     for y in (made, twin):
         found, worst = outside(bound, [as_numpy(y)], [truth], arrays, {})
         assert not found and worst <= 1, found
+
+
+@pytest.mark.parametrize("apart, least", [(40, 1e17), (44, 1e17), (45, 0), (60, 0), (100, 0)])
+def test_a_weight_below_the_least_counts_as_zero_in_both(apart: int, least: float) -> None:
+    """Two columns whose scores are `apart`; the one of less weight alone has values, and large ones."""
+    a = dict(zip(NAMES, (x.copy() for x in trials.case("least", 8, 64, (1, 64, 0), 6).arrays)))
+    a["q"][:], a["q"][..., 0], a["sink"][:] = 0, 0x3F80, 0
+    a["table"] = trials.not_turned(1, 2 * a["table"].shape[1])
+    a["window_places"][:], a["window_places"][0, :2], a["window"][:2] = -1, (0, 1), 0
+    a["window"][:2, 0], a["window"][:2, 64] = to_e4m3(np.array([448, 448 - 8 * apart], f32)), 127
+    a["window"][1, 32:64], a["window"][1, 65] = 0x7E, 240
+    a, near, _ = runs(Case("least", tuple(a.values())))
+    made = attend(a["q"], a["table"], a["sink"], near, None, backend="host")
+    twin = attention.attend(a["q"], [Columns(*near, RowKind.WINDOW)], a["sink"])
+    for y in (made, twin):
+        values = load_bf16(as_numpy(y))[..., 32:]
+        assert np.all(values > least) if least else np.all(values == 0)
 
 
 @pytest.mark.parametrize("name, names", BOTH)

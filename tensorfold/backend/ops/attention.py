@@ -1,8 +1,8 @@
 """Attention of the ops backend: packed rows gathered by place, scored, selected, attended; knows places, not slots.
 
-Columns go in blocks of 64 with a running maximum (the model's specification, sections 5 and 10).
-An empty column is masked and
-changes no bit, so how many of them pad the list does not matter.
+Columns go in blocks of 64 with a running maximum (docs/model.md, Attention and Decisions). An empty column is masked
+and changes no bit, so how many of them pad the list does not matter. A P below 2^-64 counts as 0, as in the kernels;
+the denominator sums P as it is. (The kernels take such scores for 0, too, which changes no P.)
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from tensorfold.backend.layout import RowKind
 from tensorfold.backend.ops import quant
 
 BLOCK = 64
+LEAST_P = 2.0**-64
 _LOWEST = -(2**63)
 
 
@@ -126,6 +127,7 @@ def attend(q: mx.array, columns: list[Columns], sink: mx.array) -> mx.array:
         peak = mx.maximum(top, mx.max(s, -1, keepdims=True))
         shrink, p = mx.exp(top - peak), mx.exp(s - peak)
         total = total * shrink + mx.sum(p, -1, keepdims=True)
-        out = out * shrink + p.astype(mx.bfloat16).astype(mx.float32) @ k
+        kept = mx.where(p < LEAST_P, 0.0, p).astype(mx.bfloat16).astype(mx.float32)
+        out = out * shrink + kept @ k
         top = peak
     return (out / (total + mx.exp(sink[None, :, None] - top))).astype(mx.bfloat16)

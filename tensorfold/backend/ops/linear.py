@@ -1,8 +1,8 @@
 """Matrices of the ops backend: packed weights, decoded as they are used; rows of a result never depend on each other.
 
 An FP8 product is a bf16 matmul: codes decode exactly to bf16, and the 32x32 block's power of two goes into the
-activations,
-which leaves every product and sum what it would be with the scale in the weight.
+activations, which leaves every product and sum what it would be with the scale behind the block's sum. Where a scale
+could take an activation out of bf16's range, it stays behind that sum, in float32.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ import numpy as np
 from tensorfold.backend.base import WeightSource
 from tensorfold.backend.ops.quant import E4M3, UE8M0
 
+# bytes of scales from 2^-95 to 1, which take no activation out of range: what act_quant leaves is 0 or
+# at least 2^-31; those of zero and NaN
+_FOLDED = np.isin(np.arange(256), [0, *range(32, 128), 255])
 _E4M3_BF16 = E4M3.astype(mx.bfloat16)
 mx.eval(_E4M3_BF16)  # a lazy array belongs to the thread that made it
 
@@ -24,17 +27,19 @@ mx.eval(_E4M3_BF16)  # a lazy array belongs to the thread that made it
 @dataclass(frozen=True)
 class Fp8Weight:
     """codes uint8 [groups, N/32, 32, K]; scales bf16 [groups, N/32, 1, K/32, 1];
-    N is padded to whole blocks, `rows` is without; `ends` are the row counts after which the next matrix begins."""
+    N is padded to whole blocks, `rows` is without; `ends` are the row counts after which the next matrix begins;
+    `folded`: whether its scales go into the activations."""
 
     codes: mx.array
     scales: mx.array
     rows: int
     ends: tuple[int, ...] = ()
+    folded: bool = True
 
     def part(self, start: int, rows: int) -> Fp8Weight:
         """Rows start..start+rows of an ungrouped weight, whole blocks of 32."""
         blocks = slice(start // 32, -(-(start + rows) // 32))
-        return Fp8Weight(self.codes[:, blocks], self.scales[:, blocks], rows)
+        return Fp8Weight(self.codes[:, blocks], self.scales[:, blocks], rows, folded=self.folded)
 
 
 @dataclass(frozen=True)
@@ -61,9 +66,9 @@ def load_fp8(source: WeightSource, names: tuple[str, ...], groups: int = 1) -> F
         c = np.pad(c, ((0, -c.shape[0] % 32), (0, 0)))
     k = c.shape[1]
     values = UE8M0[mx.array(s)].astype(mx.bfloat16)
-    weight = Fp8Weight(
-        mx.array(c).reshape(groups, -1, 32, k), values.reshape(groups, -1, 1, k // 32, 1), rows, tuple(ends[:-1])
-    )
+    folded = bool(_FOLDED[s].all())
+    blocks = mx.array(c).reshape(groups, -1, 32, k), values.reshape(groups, -1, 1, k // 32, 1)
+    weight = Fp8Weight(*blocks, rows, tuple(ends[:-1]), folded)
     mx.eval(weight.codes, weight.scales)
     return weight
 
@@ -126,6 +131,18 @@ def _fp8(decode: Decode, x: mx.array, codes: mx.array, scales: mx.array) -> mx.a
     return out.transpose(2, 0, 1, 3).reshape(rows, -1)
 
 
+def _fp8_by_block(x: mx.array, codes: mx.array, scales: mx.array) -> mx.array:
+    """As `_fp8`, each block's sum in float32 before its scale: right for every scale, and slow."""
+    groups, blocks, _, k = codes.shape
+    rows, total = x.shape[0], mx.array(0.0)
+    inputs = x.astype(mx.float32).reshape(rows, groups, k // 32, 32).transpose(1, 2, 0, 3)
+    codes, scales = codes.reshape(groups, blocks * 32, k // 32, 32), mx.repeat(scales.astype(mx.float32), 32, 1)
+    for b in range(k // 32):
+        part = inputs[:, b] @ E4M3[codes[:, :, b]].swapaxes(-1, -2)
+        total = total + part * scales[:, None, :, 0, b, 0]
+    return total.astype(mx.bfloat16).swapaxes(0, 1).reshape(rows, -1)
+
+
 def _f32(widen: Decode, x: mx.array, weight: mx.array) -> mx.array:
     wide = widen(weight) if weight.dtype == mx.bfloat16 else weight
     return x.astype(mx.float32) @ wide.T
@@ -142,7 +159,8 @@ class Matrices:
 
     def fp8(self, x: mx.array, weight: Fp8Weight) -> mx.array:
         """bf16 [R, groups * K] -> bf16 [R, groups * N]: float32 sums, one rounding."""
-        out, groups = self._fp8(x, weight.codes, weight.scales), weight.codes.shape[0]
+        product = self._fp8 if weight.folded else _fp8_by_block
+        out, groups = product(x, weight.codes, weight.scales), weight.codes.shape[0]
         padded, rows = out.shape[1] // groups, weight.rows // groups
         return out if padded == rows else out.reshape(-1, groups, padded)[..., :rows].reshape(-1, groups * rows)
 
