@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import mlx.core as mx
-from tqdm import tqdm
 
 from tensorfold.arguments import flag, integer, word
 from tensorfold.backend.choice import BACKENDS, make_backend
@@ -27,6 +26,7 @@ from tensorfold.network.engram import EngramTables
 from tensorfold.network.forward import Network
 from tensorfold.network.row_check import row_dependent_operations
 from tensorfold.network.streaming import ExpertPool, Streaming
+from tensorfold.progress import bar
 from tensorfold.residents import RESIDENTS
 from tensorfold.state.caches import Caches
 from tensorfold.state.slot_memory import SlotMemory
@@ -148,13 +148,11 @@ def _load(checkpoint: Checkpoint, options: Options, stopped: Callable[[], bool],
         pool = emptied(ExpertPool(backend, checkpoint, planned.expert_slots))
         undo.callback(pool.close)
     stages = config.num_nextn_predict_layers if checkpoint.has_drafter else 0
-    with tqdm(
-        total=config.num_hidden_layers + stages, unit="layer", desc="loading", disable=not options.progress
-    ) as bar:
+    with bar(config.num_hidden_layers + stages, "layer", "loading", options.progress) as layers:
 
         def loaded() -> None:
             checkpoint.check()  # a shard that changes while it is read would give a mixture
-            bar.update()
+            layers.update()
             go_on()
 
         network = emptied(Network(checkpoint, config, backend, loaded, pool))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
 from tensorfold import arguments, loading
 from tensorfold import keywords as kw
 from tensorfold.chat import ChatPiece, ChatReply, chat, stream_chat
-from tensorfold.checkpoint.hub import resolve
+from tensorfold.checkpoint.hub import Access, resolve
 from tensorfold.config import ModelConfig
 from tensorfold.engine.engine import CapacityError, Engine
 from tensorfold.engine.slot import Slot
@@ -21,6 +20,7 @@ from tensorfold.handle import SlotHandle
 from tensorfold.life import Life
 from tensorfold.memory import MemoryUse
 from tensorfold.network.streaming import Streaming
+from tensorfold.progress import wanted
 from tensorfold.requests import Reader, Request, prompt_progress
 from tensorfold.results import Generation, Piece
 from tensorfold.scoring import Score, score
@@ -72,6 +72,9 @@ class Model:
         engram: str = "auto",
         experts: str = "auto",
         expert_bytes: int | None = None,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        cache_dir: str | Path | None = None,
         progress: bool | None = None,
     ) -> Model:
         """Loads a checkpoint folder, or a hub id of which only the files that the text model needs are downloaded.
@@ -87,15 +90,18 @@ class Model:
         elsewhere; "streamed" holds those asked for last and reads others from the files; "auto" streams where weights
         and a slot do not fit into the memory otherwise. The tokens are the same; the drafter's experts stay in memory.
         expert_bytes: room for streamed experts, by default what the memory leaves.
-        progress: a bar on stderr, by default on a terminal.
+        revision, token, cache_dir: of a hub id: a branch, tag or commit; a token, False for none, by default the stored
+        one; where downloads are kept, by default the hub library's cache.
+        progress: a bar, by default on a terminal and in a notebook.
         Raises CheckpointError or ConfigError (ValueError) for a checkpoint that is not whole and exact, CapacityError
         (ValueError) naming what would fit, before anything is allocated, ValueError or TypeError for wrong arguments.
         """
         options = loading.Options.check(
             draft, max_slots, max_context, backend, prefix_bytes, snapshot_tokens, draft_policy, engram, experts,
-            expert_bytes, sys.stderr.isatty() if progress is None else progress,
+            expert_bytes, wanted(progress),
         )  # fmt: skip
-        return cls(Life(resolve(path, drafter=options.draft is not False), options))
+        folder = resolve(path, options.draft is not False, Access(revision, token, cache_dir))
+        return cls(Life(folder, options))
 
     def close(self) -> None:
         """Ends open slots and frees weights and caches; anything but `close` is an error afterwards."""

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import os
 import re
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tensorfold import arguments
 from tensorfold.checkpoint.errors import CheckpointError, listing
 from tensorfold.checkpoint.inventory import is_drafter, is_skipped
 from tensorfold.checkpoint.layout import INDEX_FILE, SINGLE_FILE, read_index, wanted_files
 from tensorfold.config import FLAT_FILE, HF_FILE, ModelConfig
+from tensorfold.progress import wanted
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -25,6 +27,7 @@ SMALL_FILES = [HF_FILE, FLAT_FILE, INDEX_FILE, "tokenizer.json", "tokenizer_conf
                "generation_config.json"]  # fmt: skip
 TOKENIZERS = ("tokenizer.json", "tokenizer.model")
 NUMBERED_FILES = "model-?????-of-?????.safetensors"
+ANSWER_S = 10.0  # how long the hub may take to answer at all
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
@@ -32,23 +35,39 @@ class DownloadError(OSError):
     """A hub id whose files cannot be had: unknown, refused, unreachable, incomplete, or broken off."""
 
 
-def resolve(path_or_hub_id: str | os.PathLike[str], drafter: bool = True, revision: str | None = None) -> Path:
+@dataclass(frozen=True)
+class Access:
+    """How a hub repository is asked for: a branch, tag or commit; a token, True or None for the stored one, False for
+    none; and the folder of the cache, by default the hub library's."""
+
+    revision: str | None = None
+    token: str | bool | None = None
+    cache_dir: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        for name, kinds in (("revision", (str,)), ("token", (str, bool)), ("cache_dir", (str, Path))):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kinds):
+                raise TypeError(f"{name}={'...' if name == 'token' else repr(value)} must be a string")
+
+
+def resolve(path_or_hub_id: str | os.PathLike[str], drafter: bool = True, access: Access | None = None) -> Path:
     """The folder of a checkpoint: the path itself if it exists, else the cached download of a hub id ("owner/name").
 
-    `drafter=False` leaves out shards with nothing but mtp.* in them. `revision` is a branch, tag or commit of the hub
-    repository. Without network a complete cached download is used.
+    `drafter=False` leaves out shards with nothing but mtp.* in them. Without network a complete cached download serves.
     Raises FileNotFoundError for what looks like a path and is not there, ValueError for a revision of a local folder,
     DownloadError (an OSError) for hub trouble, ConfigError or CheckpointError if the repository's config or index is
     refused, before any shard is fetched.
     """
-    path, given = arguments.path("path", path_or_hub_id), os.fspath(path_or_hub_id)
+    given, access = os.fspath(path_or_hub_id), access or Access()
+    path = Path(given).expanduser()
     if given and path.exists():
-        if revision is not None:
-            raise ValueError(f"revision {revision!r} is of a hub id, but {given!r} is a local folder")
+        if access.revision is not None:
+            raise ValueError(f"revision {access.revision!r} is of a hub id, but {given!r} is a local folder")
         return path
     if not isinstance(path_or_hub_id, str) or looks_local(given):
         raise FileNotFoundError(f"{given!r}: no such folder (a hub id has the form owner/name)")
-    return _download(given, drafter, revision)
+    return _download(given, drafter, access)
 
 
 def looks_local(text: str) -> bool:
@@ -56,8 +75,10 @@ def looks_local(text: str) -> bool:
     return HUB_ID.fullmatch(text) is None or Path(text.split("/")[0]).exists()
 
 
-def _download(hub_id: str, drafter: bool, revision: str | None) -> Path:
-    folder = _fetch(hub_id, revision, SMALL_FILES)
+def _download(hub_id: str, drafter: bool, access: Access) -> Path:
+    # asked once: where the hub does not answer, the cache alone counts, and no file waits for it again
+    trouble = _trouble(hub_id, access)
+    folder = _fetch(hub_id, access, SMALL_FILES, trouble)
     if not (folder / HF_FILE).is_file() and not (folder / FLAT_FILE).is_file():
         raise DownloadError(f"hub id {hub_id!r}: no {HF_FILE} there, so this is no checkpoint")
     ModelConfig.from_folder(folder)
@@ -72,7 +93,7 @@ def _download(hub_id: str, drafter: bool, revision: str | None) -> Path:
     else:
         shards = [SINGLE_FILE, NUMBERED_FILES]
     # The snapshot folder is named after the commit: what follows is of the same one, whatever is pushed meanwhile.
-    folder = _fetch(hub_id, folder.name, SMALL_FILES + shards)
+    folder = _fetch(hub_id, replace(access, revision=folder.name), SMALL_FILES + shards, trouble)
     absent = [name for name in shards if not (folder / name).is_file()] if indexed else []
     if absent:
         raise DownloadError(f"hub id {hub_id!r}: {len(absent)} of {len(shards)} shards are not to be had: "
@@ -80,31 +101,67 @@ def _download(hub_id: str, drafter: bool, revision: str | None) -> Path:
     return folder
 
 
-def _fetch(hub_id: str, revision: str | None, names: list[str]) -> Path:
-    """One snapshot folder that holds `names` as far as the repository has them."""
-    from huggingface_hub import errors, snapshot_download  # slow to import, and not needed for a local folder
+def _trouble(hub_id: str, access: Access) -> Exception | None:
+    """What keeps the hub from answering, None where it does or nobody may ask."""
+    from huggingface_hub import HfApi, constants, errors  # slow to import, and not needed for a local folder
 
+    if constants.HF_HUB_OFFLINE:
+        return None
+    with _told(hub_id, access):
+        try:
+            HfApi(token=access.token).repo_info(hub_id, revision=access.revision, timeout=ANSWER_S)
+        except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError):  # gated ones are of the former
+            raise
+        except Exception as error:  # whatever the transport raises, which differs between its versions
+            return error
+    return None
+
+
+def _fetch(hub_id: str, access: Access, names: list[str], trouble: Exception | None) -> Path:
+    """One snapshot folder that holds `names` as far as the repository has them; after `trouble`, from the cache."""
+    from huggingface_hub import constants, snapshot_download
+
+    with _told(hub_id, access, trouble):
+        return Path(
+            snapshot_download(
+                hub_id, revision=access.revision, allow_patterns=names, tqdm_class=_bar(), token=access.token,
+                cache_dir=access.cache_dir, local_files_only=trouble is not None or constants.HF_HUB_OFFLINE,
+            )  # fmt: skip
+        )
+
+
+@contextmanager
+def _told(hub_id: str, access: Access, trouble: Exception | None = None) -> Iterator[None]:
+    """Hub trouble as a DownloadError that says what it is."""
+    from huggingface_hub import errors
+
+    cause: Exception
     try:
-        return Path(snapshot_download(hub_id, revision=revision, allow_patterns=names, tqdm_class=_quiet_bar()))
+        yield
     except errors.GatedRepoError as error:
-        why = "access is restricted; accept its terms on the hub and log in with `hf auth login`"
-        raise DownloadError(f"hub id {hub_id!r}: {why}") from error
+        why, cause = "access is restricted; accept its terms on the hub and log in with `hf auth login`", error
     except errors.RepositoryNotFoundError as error:
         why = "no such model on the hub (or no access; log in with `hf auth login`), and no such folder here"
-        raise DownloadError(f"hub id {hub_id!r}: {why}") from error
+        cause = error
     except errors.RevisionNotFoundError as error:
-        raise DownloadError(f"hub id {hub_id!r}: no revision {revision!r}") from error
+        why, cause = f"no revision {access.revision!r}", error
     except errors.LocalEntryNotFoundError as error:
-        why = f"the hub cannot be reached and the cache does not hold all of it ({error})"
-        raise DownloadError(f"hub id {hub_id!r}: {why}") from error
-    except Exception as error:  # whatever the transport raises, which differs between its versions
+        why = (
+            "no such folder here; as a hub id: the hub cannot be reached and the cache does not hold all of it "
+            f"({trouble or error})"
+        )
+        cause = trouble or error
+    except Exception as error:  # whatever the transport raises
         why = f"download failed ({type(error).__name__}: {error}); run again to go on where it stopped"
-        raise DownloadError(f"hub id {hub_id!r}: {why}") from error
+        cause = error
+    else:
+        return
+    raise DownloadError(f"hub id {hub_id!r}: {why}") from cause
 
 
-def _quiet_bar() -> type[tqdm[Any]] | None:
-    """The hub's own progress bar on a terminal, a silent one elsewhere."""
-    if sys.stderr is not None and sys.stderr.isatty():
+def _bar() -> type[tqdm[Any]] | None:
+    """The hub's own progress bar on a terminal or in a notebook, a silent one elsewhere."""
+    if wanted():
         return None
     from huggingface_hub.utils import tqdm as hub_bar
 

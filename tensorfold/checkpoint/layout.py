@@ -12,6 +12,7 @@ from tensorfold.checkpoint.errors import CheckpointError, listing, show
 
 INDEX_FILE = "model.safetensors.index.json"
 SINGLE_FILE = "model.safetensors"
+POINTER, LARGEST_POINTER = b"version https://git-lfs", 1024
 PLAIN = re.compile(r"[A-Za-z0-9][\w.-]*\.safetensors", re.ASCII)
 NUMBERED = re.compile(r"model-(\d{5})-of-(\d{5})\.safetensors")
 
@@ -32,7 +33,9 @@ def find_shards(folder: Path, wanted: Callable[[str], bool]) -> tuple[list[Path]
     if single.exists():
         return [single], None
     if not names:
-        raise CheckpointError(f"{folder}: no {INDEX_FILE}, no {SINGLE_FILE} and no model-00001-of-*.safetensors")
+        others = sorted(p.name for p in folder.glob("*.safetensors"))
+        hint = f"; {listing(others)} has a name that no checkpoint is published under" if others else ""
+        raise CheckpointError(f"{folder}: no {INDEX_FILE}, no {SINGLE_FILE} and no model-00001-of-*.safetensors{hint}")
     totals = {NUMBERED.sub(r"\2", name) for name in names}
     if len(totals) > 1:
         raise CheckpointError(f"{folder}: shards of several checkpoints ({listing(names)}) and no {INDEX_FILE}")
@@ -45,6 +48,19 @@ def find_shards(folder: Path, wanted: Callable[[str], bool]) -> tuple[list[Path]
     if names != expected:
         raise CheckpointError(f"{folder}: {listing(sorted(set(names) - set(expected)))} is outside 1..{total}")
     return [folder / name for name in names], None
+
+
+def refuse_pointers(folder: Path) -> None:
+    """Raises CheckpointError where files are what git-lfs leaves in the place of those that it did not fetch."""
+    kinds = "*.safetensors", "*.json", "*.model", "inference/*.json"
+    files = (p for kind in kinds for p in sorted(folder.glob(kind)) if p.is_file())
+    small = (p for p in files if p.stat().st_size <= LARGEST_POINTER)
+    found = [str(p.relative_to(folder)) for p in small if p.read_bytes().startswith(POINTER)]
+    if found:
+        raise CheckpointError(
+            f"{folder}: {len(found)} files are git-lfs pointers, not the files themselves: {listing(found)}; "
+            "run `git lfs pull` in that folder"
+        )
 
 
 def read_index(path: Path) -> dict[str, str]:

@@ -19,7 +19,7 @@ from tensorfold.checkpoint.errors import CheckpointError
 from tensorfold.checkpoint.files import ShardFile
 from tensorfold.checkpoint.headers import Entry, ShardHeader, read_header
 from tensorfold.checkpoint.inventory import expected_tensors, is_drafter, is_skipped
-from tensorfold.checkpoint.layout import find_shards
+from tensorfold.checkpoint.layout import find_shards, refuse_pointers
 from tensorfold.checkpoint.mapping import RAW, Mapping, metal_wrap
 from tensorfold.checkpoint.pieces import Piece
 from tensorfold.checkpoint.table import Table
@@ -71,6 +71,7 @@ class Checkpoint:
             raise FileNotFoundError(f"{folder}: no such folder")
         if not folder.is_dir():
             raise NotADirectoryError(f"{folder}: expected a checkpoint folder, found a file")
+        refuse_pointers(folder)
         config = ModelConfig.from_folder(folder)
         paths, weight_map = find_shards(folder, lambda name: _wanted(name, drafter))
         headers = [read_header(p) for p in paths]

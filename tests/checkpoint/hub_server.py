@@ -16,7 +16,7 @@ class HubServer:
     """Serves `folder` as the model `hub_id`; `log` holds (method, file, range) of every file request.
 
     cut: file name -> how many bytes to send before the connection drops, once. stall: files whose second half waits for
-    `released`. gone: files that are listed but cannot be had. gated: refuse everything.
+    `released`. gone: files that are listed but cannot be had. gated: refuse everything. tokens: what was shown.
     """
 
     def __init__(self, folder: Path, hub_id: str = "someone/model") -> None:
@@ -28,6 +28,7 @@ class HubServer:
         self.stall: set[str] = set()
         self.released = threading.Event()
         self.gated = False
+        self.tokens: set[str | None] = set()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -65,6 +66,7 @@ def _handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
 
         def _serve(self, body: bool) -> None:
             path = self.path.split("?")[0]
+            hub.tokens.add(self.headers.get("Authorization"))
             known = re.fullmatch(rf"/(?:api/models/)?{hub.hub_id}(/.*)?", path)
             if known is None:
                 return self._error(404, "RepoNotFound")

@@ -15,18 +15,18 @@ import pytest
 from hub_server import COMMIT, HubServer
 from shardkit import INDEX, clone, edit_index, pack, replace
 
-from tensorfold.checkpoint.hub import looks_local, resolve
+from tensorfold.checkpoint.hub import Access, looks_local, resolve
 from tensorfold.testing import synthetic
 
 Load = Callable[..., Any]
 ROOT = Path(__file__).parents[2]
 CODE = """
 import json, sys
-from tensorfold.checkpoint.hub import resolve
+from tensorfold.checkpoint.hub import Access, resolve
 from tensorfold.checkpoint import Checkpoint
 args = json.loads(sys.argv[1])
 try:
-    folder = resolve(args.get("id", "someone/model"), args.get("drafter", True), args.get("revision"))
+    folder = resolve(args.get("id", "someone/model"), args.get("drafter", True), Access(**args.get("access", {})))
     with Checkpoint.open(folder, drafter=args.get("drafter", True)) as ck:
         print(json.dumps({"folder": str(folder), "tensors": len(ck), "identity": ck.identity}))
 except (OSError, ValueError) as error:
@@ -169,10 +169,30 @@ def test_nothing_cached_and_no_network(hub: HubServer, load: Load) -> None:
         assert result["error"] == "DownloadError" and "cannot be reached" in result["text"]
 
 
+def test_a_hub_that_does_not_answer_is_asked_once_and_the_cache_serves(hub: HubServer, load: Load) -> None:
+    """Nothing is tried again for each file: a few seconds with Python's own start, not a minute."""
+    kept = load()
+    begun = time.monotonic()
+    assert load(url="http://127.0.0.1:9")["identity"] == kept["identity"]
+    assert time.monotonic() - begun < 20
+
+
+def test_what_may_be_a_mistyped_folder_is_told_so(load: Load) -> None:
+    assert "no such folder here" in load(url="http://127.0.0.1:9", id="checkpoints/tiny")["text"]
+
+
+def test_the_cache_and_the_token_are_the_callers(hub: HubServer, load: Load, tmp_path: Path) -> None:
+    access = {"cache_dir": str(tmp_path / "elsewhere"), "token": "hf_secret", "revision": "main"}
+    assert load(access=access)["folder"].startswith(access["cache_dir"])
+    assert hub.tokens == {"Bearer hf_secret"}
+    hub.gated = True
+    assert "hf_secret" not in str(load(access={**access, "cache_dir": str(tmp_path / "third")}))
+
+
 def test_unknown_refused_and_missing_revision(hub: HubServer, load: Load) -> None:
     unknown = load(id="someone/else")
     assert unknown["error"] == "DownloadError" and "no such model on the hub" in unknown["text"]
-    revision = load(revision="v9")
+    revision = load(access={"revision": "v9"})
     assert revision["error"] == "DownloadError" and "no revision 'v9'" in revision["text"]
     hub.gated = True
     gated = load()
@@ -208,7 +228,7 @@ def test_repositories_without_an_index(single: Path, hub: HubServer, load: Load,
 def test_a_folder_is_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve(tmp_path) == resolve(str(tmp_path)) == tmp_path
     with pytest.raises(ValueError, match="revision 'v1' is of a hub id"):
-        resolve(tmp_path, revision="v1")
+        resolve(tmp_path, access=Access("v1"))
     (tmp_path / "someone/model").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     assert resolve("someone/model") == Path("someone/model")
