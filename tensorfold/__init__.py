@@ -1,5 +1,7 @@
 """TensorFold: DeepSeek-V4.1-Flash from its published checkpoint, with bits that do not depend on how it runs."""
 
+import logging as _logging
+
 try:
     import mlx.core as _mlx  # noqa: F401
 except ImportError as error:
@@ -25,6 +27,7 @@ from tensorfold.scoring import Score
 from tensorfold.state.save import SaveError
 from tensorfold.text.replies import ToolCall
 
+_logging.getLogger("tensorfold").addHandler(_logging.NullHandler())  # silent until an application asks
 __version__ = "0.1.0"
 __all__ = [
     "CapacityError",

@@ -3,6 +3,8 @@ runs on the model's own thread."""
 
 from __future__ import annotations
 
+import logging
+import time
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -16,7 +18,7 @@ from tensorfold.arguments import flag, integer, word
 from tensorfold.backend.choice import BACKENDS, make_backend
 from tensorfold.checkpoint.reader import MAPPED, Checkpoint
 from tensorfold.config import ModelConfig
-from tensorfold.description import describe_open
+from tensorfold.description import describe_open, size
 from tensorfold.engine.engine import Engine
 from tensorfold.engine.lanes import ROWS, Lanes
 from tensorfold.kernels.launch import BackendError, first_errors
@@ -35,6 +37,7 @@ from tensorfold.text.tokenizer import Tokenizer
 from tensorfold.wired import WIRED
 
 T = TypeVar("T")
+LOG = logging.getLogger("tensorfold.load")
 PROMPT_CHUNK = 64
 
 
@@ -138,6 +141,11 @@ def _load(checkpoint: Checkpoint, options: Options, stopped: Callable[[], bool],
     planned, resident = RESIDENTS.admit(describe_open(checkpoint), *wanted, going=stopped)
     undo.callback(RESIDENTS.release, resident)
     undo.callback(WIRED.release, WIRED.hold(planned.wired))
+    LOG.info(
+        "loading %s: needs %s; Engram tables: %s; experts: %s", checkpoint.path, size(planned.needs), planned.engram,
+        planned.experts,
+    )  # fmt: skip
+    begun = time.perf_counter()
     tokenizer = Tokenizer.from_folder(checkpoint.path, config)
     token_map = engram_token_map(tokenizer, config) if config.engram_layer_ids else None
     engram = emptied(EngramTables(checkpoint, config, token_map, planned.engram == "ram", on_table=go_on))
@@ -173,6 +181,7 @@ def _load(checkpoint: Checkpoint, options: Options, stopped: Callable[[], bool],
     context = options.max_context or config.max_position_embeddings
     engine = emptied(Engine(lanes, tokenizer, context, options.prefix_bytes, options.snapshot_tokens))
     undo.callback(engine.end)
+    LOG.info("loaded %s on %s in %.1f s", checkpoint.path, backend.name, time.perf_counter() - begun)
     return Parts(checkpoint, config, tokenizer, engine, checkpoint.identity, engram, pool, undo.pop_all())
 
 
@@ -192,9 +201,9 @@ def keep_rows_apart(network: Network, engram: EngramTables) -> None:
         ) from error
     if dependent:
         backend.by_row = True
-        warnings.warn(
+        words = (
             f"on this device {', '.join(sorted(dependent))} gave rows of one launch other bits than the rows alone: "
-            "every launch runs one row, slower and right; please report it and what python -m tensorfold.receipt says",
-            RuntimeWarning,
-            stacklevel=2,
+            "every launch runs one row, slower and right; please report it and what python -m tensorfold.receipt says"
         )
+        LOG.warning(words)
+        warnings.warn(words, RuntimeWarning, stacklevel=2)

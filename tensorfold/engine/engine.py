@@ -3,6 +3,7 @@ knows no prompts' text forms."""
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Sequence
 
@@ -16,9 +17,15 @@ from tensorfold.engine.slot import Slot
 from tensorfold.state.snapshot import Snapshot
 from tensorfold.text.tokenizer import Tokenizer
 
+LOG = logging.getLogger("tensorfold.slots")
+
 
 class CapacityError(ValueError):
     """A request that cannot fit, refused before anything is computed."""
+
+    def __init__(self, *words: object):
+        super().__init__(*words)
+        LOG.info("refused: %s", self)
 
 
 class Engine:
@@ -137,6 +144,7 @@ class Engine:
         if slot in self.slots:
             slot.finish("cancelled")
             self.slots.remove(slot)
+            LOG.debug("slot %d: closed after %d ids, %s", slot.place, len(slot.ids), slot.finish_reason)
             self.memory.close(slot)
 
     def end(self) -> None:
@@ -169,6 +177,7 @@ class Engine:
         slot = Slot(ids, params, self.tokenizer, max_drafts)
         self.memory.open(slot)
         self.slots.append(slot)
+        LOG.debug("slot %d: open with %d ids", slot.place, len(ids))
         return slot
 
     def _need_place(self) -> None:
@@ -214,5 +223,6 @@ class Engine:
         """A round that broke ends the slots that were in it; the engine can open new ones."""
         for slot in self.slots:
             if not slot.done:
+                LOG.warning("slot %d: %s", slot.place, error)
                 slot.error = error
                 slot.finish("error")
