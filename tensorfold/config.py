@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tensorfold import config_rules as rules
+from tensorfold.config_keys import strange
 from tensorfold.config_rules import ConfigError
 from tensorfold.roles import RoleTable, build_roles
 
@@ -163,9 +164,12 @@ class ModelConfig:
         """From the parsed Hugging Face config.json (model_type deepseek_v41 with a text_config).
 
         Keys that cannot change the text network (vision_config, initializer_range, use_cache, dtype and the like) are
-        left alone; a key that contradicts what this library computes is refused.
+        left alone; a key that contradicts what this library computes is refused, one that nobody knows is warned of.
         """
         text = rules.check_hf(config)
+        fault = strange(config, {(f.metadata["hf"] or f.name).split(".")[0] for f in fields(cls)})
+        if fault is not None:
+            raise ConfigError(fault)
         values: dict[str, Any] = {}
         for f in fields(cls):
             path = f.metadata["hf"] or f.name
