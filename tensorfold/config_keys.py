@@ -40,7 +40,8 @@ ROPE_KNOWN = {
 # what is read elsewhere, and what trains, names, or stores without changing a forward of the text model
 HARMLESS = {
     "_name_or_path", "architectures", "attention_bias", "attention_dropout", "auto_map", "aux_loss_alpha",
-    "bos_token_id", "chunk_size_feed_forward", "dropout", "dtype", "eos_token_id", "ep_size", "first_k_dense_replace", "hidden_act",
+    "bos_token_id", "chunk_size_feed_forward", "dropout", "dtype", "eos_token_id", "ep_size",
+    "first_k_dense_replace", "hidden_act",
     "hidden_dropout", "id2label", "image_end_token_id", "image_newline_token_id", "image_start_token_id",
     "image_token_id", "initializer_range", "intermediate_size", "is_decoder", "label2id", "layer_types", "mlp_bias",
     "model_type", "moe_layer_freq", "num_hash_layers", "num_key_value_heads", "output_attentions",

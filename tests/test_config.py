@@ -338,7 +338,8 @@ def test_what_would_change_the_mathematics_is_refused(where: str, value: object)
 def test_its_neutral_value_and_what_only_trains_or_names_pass_in_silence(recwarn: pytest.WarningsRecorder) -> None:
     config = copy.deepcopy(HF)
     config |= {"transformers_version": "5", "torch_dtype": "bfloat16", "auto_map": {}}
-    config["text_config"] |= {"torch_dtype": "bfloat16", "n_group": 1, "topk_group": None, "use_qk_norm": False, "aux_loss_alpha": 0.001}
+    config["text_config"]["torch_dtype"] = "bfloat16"
+    config["text_config"] |= {"n_group": 1, "topk_group": None, "use_qk_norm": False, "aux_loss_alpha": 0.001}
     config["text_config"]["rope_scaling"] |= {"attention_factor": 1.0, "mscale": 1}
     assert ModelConfig.from_hf(config) == ModelConfig.from_hf(HF) and not recwarn.list
 
