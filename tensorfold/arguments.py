@@ -69,7 +69,7 @@ def path(name: str, value: Any) -> Path:
     """`value` as a path, `~` expanded. Raises ParameterTypeError."""
     if not isinstance(value, (str, os.PathLike)) or isinstance(os.fspath(value), bytes):
         raise ParameterTypeError(f"{name}={shown(value)} must be a str or a Path, not {type(value).__name__}")
-    return Path(value).expanduser()
+    return Path(os.path.expanduser(value))  # leaves the name of an unknown user as it is
 
 
 def shown(value: Any, most: int = 60) -> str:

@@ -109,7 +109,11 @@ class SlotHandle:
         return self
 
     def save(self, path: str | Path) -> None:
-        """Writes the slot's state to one file, whole or not at all; `Model.restore` continues from it."""
+        """Writes the slot's state to one file, whole or not at all; `Model.restore` continues from it.
+
+        A link stays and what it leads to is replaced; the mode is the old file's, or what umask gives. A process that
+        is killed here may leave a `.part` file, which the next save to `path` removes. Raises OSError naming `path`.
+        """
         self._model._save(self._live(), arguments.path("path", path))
 
     def __enter__(self) -> SlotHandle:

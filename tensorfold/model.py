@@ -24,7 +24,7 @@ from tensorfold.progress import wanted
 from tensorfold.requests import Reader, Request, prompt_progress
 from tensorfold.results import Generation, Piece
 from tensorfold.scoring import Score, score
-from tensorfold.state import save
+from tensorfold.state import files, save
 from tensorfold.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -325,6 +325,7 @@ class Model:
         self._call(lambda engine: engine.extend(slot, r.ids, r.params, r.max_drafts))
 
     def _save(self, slot: Slot, path: Path) -> None:
+        files.check(path)
         save.write(path, self._call(lambda engine: save.take(engine, slot, self._saves[0])))
 
     # ---- inside

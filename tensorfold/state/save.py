@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +15,7 @@ from safetensors import SafetensorError
 from tensorfold.engine.params import SamplingParams, parse
 from tensorfold.engine.reply import TokenLogprobs
 from tensorfold.engine.slot import Slot
+from tensorfold.state import files
 from tensorfold.state.caches import Caches
 from tensorfold.state.slot_memory import readable
 
@@ -73,16 +72,7 @@ def write(path: Path, saved: Saved) -> None:
     holds up nobody else."""
     about = {**saved.about, "sha256": _digest(saved.about, saved.arrays)}
     data = safetensors.numpy.save(saved.arrays, {_KEY: json.dumps(about, sort_keys=True)})
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    files.write(path, data)
 
 
 def read(path: Path, identity: str, stages: int) -> Saved:
@@ -125,7 +115,7 @@ def _config_digest(engine: Engine) -> str:
 
 
 def _read(path: Path) -> tuple[dict, dict[str, np.ndarray]]:
-    data = path.read_bytes()
+    data = files.read(path)
     try:
         arrays = safetensors.numpy.load(data)
         size = int.from_bytes(data[:8], "little")
