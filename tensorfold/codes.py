@@ -1,7 +1,7 @@
 """Values of FP8, FP4 and power-of-two scale codes, by code: one table each, for whoever decodes. Knows no layout.
 
 e4m3: 0x7f and 0xff are NaN, largest 448. e2m1: 0, .5, 1, 1.5, 2, 3, 4, 6 and a sign. UE8M0: 2^(byte - 127), byte 0 is
-scale zero, 255 is NaN. Source: the model's specification, section 2.
+scale zero, 255 is NaN. Source: docs/model.md#numbers.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def _drafter(flat: str = "") -> Any:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Shapes and constants of a DeepSeek-V4.1 text model (the model's specification, section 0).
+    """Shapes and constants of a DeepSeek-V4.1 text model (docs/model.md#config).
 
     Attributes carry the Hugging Face names. Both published files give equal objects; `max_position_embeddings` is not
     compared, because the flat file lacks it (there it is original_max_position_embeddings * rope_factor). Without

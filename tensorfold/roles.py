@@ -9,7 +9,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class LayerRole:
-    """The role of one layer of the target network (the model's specification, sections 1, 3 and 5).
+    """The role of one layer of the target network (docs/model.md#config).
 
     layer: index of the layer. ratio: tokens behind one compressed row, 0 for window attention alone.
     kv_source: layer whose compressed rows are read (itself for an owner), None with ratio 0.

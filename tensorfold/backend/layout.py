@@ -1,7 +1,6 @@
 """How one cache row is packed into bytes: codes first, then scales. Knows sizes, no arithmetic.
 
-Packing loses nothing: every value the network stores has been rounded to the format first (the model's specification,
-sections 2 and 10).
+Packing loses nothing: every value the network stores has been rounded to the format first (docs/model.md#numbers).
 """
 
 from __future__ import annotations

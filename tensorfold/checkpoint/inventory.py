@@ -1,6 +1,6 @@
 """The complete list of tensors a config asks for; knows no files and reads no weights.
 
-Restates the model's specification, section 1: linear `X` in FP8 is `X.weight` F8_E4M3 [out, in] with one UE8M0 scale a
+Restates docs/model.md#checkpoint: linear `X` in FP8 is `X.weight` F8_E4M3 [out, in] with one UE8M0 scale a
 32 x 32 block; in FP4 it is `X.weight` I8 [out, in / 2] (two codes a byte) with one UE8M0 scale a row and 32 inputs.
 """
 

@@ -1,5 +1,4 @@
-"""Attention of one layer: window rows, selected compressed rows, sink, grouped output (the model's specification,
-section 5)."""
+"""Attention of one layer: window rows, selected compressed rows, sink, grouped output (docs/model.md#attention)."""
 
 from __future__ import annotations
 

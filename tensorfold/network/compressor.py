@@ -1,5 +1,5 @@
 """The compressor of a KV source layer: latents of closed groups,
-the rows they store and their index keys (section 5)."""
+the rows they store and their index keys (docs/model.md#compressor)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DSpark: the three-stage drafter (the model's specification, section 7);
+"""DSpark: the three-stage drafter (docs/model.md#drafter);
 reads the rings, returns rows and proposals, writes nothing."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Engram: n-gram rows gathered from tables on disk by the host, injected into the streams (the model's specification,
-section 4). Knows no slots."""
+"""Engram: n-gram rows gathered from tables on disk by the host, injected into the streams (docs/model.md#engram).
+Knows no slots."""
 
 from __future__ import annotations
 

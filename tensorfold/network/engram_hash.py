@@ -58,7 +58,7 @@ def engram_multipliers(layer_ids: Sequence[int], ngram_size: int, compressed_voc
 
 
 class EngramHash:
-    """The rows of every Engram layer's table for a run of tokens (the model's specification, section 4).
+    """The rows of every Engram layer's table for a run of tokens (docs/model.md#engram).
 
     multipliers int64 [layers, ngram], primes int64 [layers, ngram - 1, heads] (the size of each head's table) and
     offsets int64 [layers, (ngram - 1) * heads] (where each head's table starts) are public facts of the config.

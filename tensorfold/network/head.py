@@ -1,4 +1,4 @@
-"""The head: collapse, final norm, logits in float32 (the model's specification, section 3)."""
+"""The head: collapse, final norm, logits in float32 (docs/model.md#forward)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hyper-connections around a sublayer: mixes, collapse, post (the model's specification, section 3)."""
+"""Hyper-connections around a sublayer: mixes, collapse, post (docs/model.md#hyper-connections)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The indexer of an index source layer: scores over compressed rows, candidate blocks, selection (section 5)."""
+"""An index source's indexer: scores over compressed rows, candidate blocks, selection (docs/model.md#indexer)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The expert feed-forward: route, routed experts, shared expert, join (the model's specification, section 6)."""
+"""The expert feed-forward: route, routed experts, shared expert, join (docs/model.md#experts)."""
 
 from __future__ import annotations
 

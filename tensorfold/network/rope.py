@@ -12,7 +12,7 @@ from tensorfold.config import ModelConfig
 
 
 def window_frequencies(config: ModelConfig) -> np.ndarray:
-    """float32 [rd/2]: the plain frequencies of ratio-0 layers (the model's specification, section 2)."""
+    """float32 [rd/2]: the plain frequencies of ratio-0 layers (docs/model.md#numbers)."""
     return _plain(config.rope_theta, config.qk_rope_head_dim)
 
 

@@ -74,7 +74,7 @@ def encode_chat(
     add_generation_prompt: bool = True,
     where: str = "messages",
 ) -> ChatPrompt:
-    """The prompt of a conversation (the model's chat specification, sections 2 to 7).
+    """The prompt of a conversation (docs/chat.md).
 
     messages: mappings with role (system, developer, user, assistant, tool), content (str, None or text parts), and for
     assistants reasoning_content and tool_calls, for tools tool_call_id. thinking: on unless False or effort "none".

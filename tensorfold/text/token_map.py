@@ -18,7 +18,7 @@ _LONE_SPACE = "\ue000"  # stands in for a single space while the ends are stripp
 
 
 def engram_token_map(tokenizer: Tokenizer, config: ModelConfig) -> np.ndarray:
-    """Compressed id of every id, int32 [vocab_size] (the model's specification, section 4).
+    """Compressed id of every id, int32 [vocab_size] (docs/model.md#engram).
 
     Compressed ids count the normalised texts in order of first appearance; an id beyond the tokenizer's own tokens gets
     the pad's. ValueError if their number is not engram_compressed_vocab_size, or the tokenizer is no tokenizer.json."""

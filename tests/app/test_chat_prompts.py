@@ -1,4 +1,4 @@
-"""Conversations to prompts: the worked examples of the chat specification, and what callers may not do."""
+"""Conversations to prompts: the worked examples (docs/chat.md#examples), and what callers may not do."""
 
 from __future__ import annotations
 

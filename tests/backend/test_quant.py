@@ -61,7 +61,7 @@ def power_not_below(x: np.ndarray) -> np.ndarray:
     return np.ldexp(1.0, exponent - (fraction == 0.5))
 
 
-# ---- the three quantisers: codes, scale bytes, scales; specification section 2
+# ---- the three quantisers: codes, scale bytes, scales; docs/model.md#numbers
 
 
 def act_quant(g: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

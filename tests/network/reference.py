@@ -1,7 +1,7 @@
 """The model's sublayers restated in numpy with float64 sums and one rounding each; it knows no caches, chunks or MLX.
 
-Values are float32 arrays; "rounded" means that they are representable in bfloat16. Section numbers are those of the
-model's specification. `test_reference.py` holds this file to the traces of the published model code.
+Values are float32 arrays; "rounded" means that they are representable in bfloat16. Sections are those of docs/model.md.
+`test_reference.py` holds this file to the traces of the published model code.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Source(Protocol):
     def __contains__(self, name: object) -> bool: ...
 
 
-# ---- formats and quantisers, section 2
+# ---- formats and quantisers, docs/model.md#numbers
 
 
 def bf16(x: np.ndarray) -> np.ndarray:
@@ -188,7 +188,7 @@ class Reference:
         out[..., -rd::2], out[..., -rd + 1 :: 2] = bf16(a * cos - b * sin), bf16(a * sin + b * cos)
         return out
 
-    # ---- hyper-connections, section 3
+    # ---- docs/model.md#hyper-connections
 
     def start(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """X [R, 4, D] and the one-hot pre [R, 4] of token ids."""
@@ -224,7 +224,7 @@ class Reference:
         """X after a sublayer that gave y: stream j takes post[j] y + sum_i comb[i, j] X[i]."""
         return bf16(post[..., None].astype(F64) * y[:, None] + np.einsum("rij,rid->rjd", comb.astype(F64), x))
 
-    # ---- Engram, section 4
+    # ---- docs/model.md#engram
 
     def engram(self, layer: int, x: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """X after the Engram of a layer; `rows` are the table rows [R, 24] of each token."""
@@ -239,7 +239,7 @@ class Reference:
         gate = sigmoid(np.copysign(np.sqrt(np.maximum(np.abs(dot), 1e-6)), dot))
         return bf16(x + gate[..., None] * value[:, None])
 
-    # ---- attention, section 5
+    # ---- docs/model.md#attention
 
     def query(self, p: str, x: np.ndarray, positions: np.ndarray, ratio: int) -> tuple[np.ndarray, np.ndarray]:
         """The low-rank row [R, q_lora_rank] and the turned heads [R, H, hd]."""
@@ -364,7 +364,7 @@ class Reference:
         _, q = self.query(p, x[rows], rows, ratio)
         return self.output(p, self.attend(p, q, columns, keep), rows, ratio)
 
-    # ---- MoE, section 6
+    # ---- docs/model.md#experts
 
     def route(self, p: str, x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Expert ids by falling biased score [R, k] and their float32 weights."""

@@ -1,4 +1,4 @@
-"""The DSpark drafter restated in numpy over `reference.Reference`, section 7; it knows no slots, no acceptance."""
+"""The drafter restated in numpy over `reference.Reference` (docs/model.md#drafter). Knows no slots, no acceptance."""
 
 from __future__ import annotations
 

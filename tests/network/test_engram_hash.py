@@ -90,7 +90,7 @@ def test_chunks_with_three_ids_of_history_equal_the_whole(chunk):
 
 
 def test_nothing_is_seen_past_an_image():
-    """Row by row in plain integers, as the specification says it."""
+    """Row by row in plain integers, as docs/model.md#engram says it."""
     engram = EngramHash(published(image_token_id=77), np.arange(99092))
     ids = [5, 77, 6, 7, 8, 9, 77, 77, 3]
     got = engram.rows(ids)

@@ -1,6 +1,6 @@
 """KernelBackend: the Backend on registered kernels, the same text on metal, cuda and host; knows no layers, no slots.
 
-A result is float32 or bfloat16 as the kernels' specifications state; no operation here computes by mx arithmetic what a
+A result is float32 or bfloat16 as the kernels state; no operation here computes by mx arithmetic what a
 kernel states.
 """
 

@@ -1,8 +1,8 @@
 """Attention of the ops backend: packed rows gathered by place, scored, selected, attended; knows places, not slots.
 
-Columns go in blocks of 64 with a running maximum (docs/model.md, Attention and Decisions). An empty column is masked
-and changes no bit, so how many of them pad the list does not matter. A P below 2^-64 counts as 0, as in the kernels;
-the denominator sums P as it is. (The kernels take such scores for 0, too, which changes no P.)
+Columns go in blocks of 64 with a running maximum (docs/model.md#attention, docs/model.md#decisions). An empty column is
+masked and changes no bit, so how many of them pad the list does not matter. A P below 2^-64 counts as 0, as in the
+kernels; the denominator sums P as it is. (The kernels take such scores for 0, too, which changes no P.)
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Norms, rotary embedding and hyper-connections of the ops backend; every function treats its rows alike and apart.
 
-Formulas: the model's specification, sections 2, 3 and 5.
+Formulas: docs/model.md#numbers, docs/model.md#hyper-connections and docs/model.md#compressor.
 """
 
 from __future__ import annotations

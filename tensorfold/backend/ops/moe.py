@@ -1,4 +1,4 @@
-"""Routing and the expert feed-forward's elementwise parts in the ops backend (the model's specification, section 6)."""
+"""Routing and the expert feed-forward's elementwise parts in the ops backend (docs/model.md#experts)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Exact quantisers and decoders of the model's formats, in plain mx operations; knows no weights and no caches.
 
-Formulas: the model's specification, section 2. A block that holds a non-finite value gets a NaN scale,
+Formulas: docs/model.md#numbers. A block that holds a non-finite value gets a NaN scale,
 so it decodes to NaN.
 """
 

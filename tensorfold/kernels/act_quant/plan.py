@@ -1,6 +1,6 @@
 """act_quant_fp8_round and act_quant_fp8_planes: the arrays they take, and the launch. Knows no layer.
 
-Source: the model's specification, section 2, act_quant.
+Source: docs/model.md#numbers, act_quant.
 """
 
 from __future__ import annotations

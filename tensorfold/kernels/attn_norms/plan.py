@@ -1,7 +1,7 @@
 """attn_norms: the arrays it takes, and the launch. Knows no cache.
 
-Source: the model's specification, sections 2 and 5. A composition of `rms_norm`, `rope`, `act_quant_fp8_planes` and
-`act_quant_fp8_pack`.
+Source: docs/model.md#numbers and docs/model.md#attention. A composition of `rms_norm`, `rope`,
+`act_quant_fp8_planes` and `act_quant_fp8_pack`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """block_scores: the arrays it takes, and the launch. Knows no indexer.
 
-Source: the model's specification, section 5, candidates: the newest visible row's block is always in, blocks whose best
+Source: docs/model.md#indexer, candidates: the newest visible row's block is always in, blocks whose best
 score is -inf or NaN never are. Knows no indexer.
 """
 

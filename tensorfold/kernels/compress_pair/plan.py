@@ -1,6 +1,6 @@
 """compress_pair: the arrays it takes, and the launch. Knows no slot.
 
-Source: the model's specification, section 5, compressor: a softmax over two gates in each dimension, bfloat16 result.
+Source: docs/model.md#compressor, compressor: a softmax over two gates in each dimension, bfloat16 result.
 """
 
 from __future__ import annotations

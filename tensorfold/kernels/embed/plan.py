@@ -1,6 +1,6 @@
 """embed: the arrays it takes, and the launch. Knows no tokenizer.
 
-Source: the model's specification, section 3, step 0.
+Source: docs/model.md#forward, step 1.
 """
 
 from __future__ import annotations

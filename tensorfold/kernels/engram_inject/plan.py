@@ -1,6 +1,6 @@
 """engram_inject: the arrays it takes, and the launch. Knows no layer.
 
-Source: the model's specification, section 4.
+Source: docs/model.md#engram.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """engram_rows: the arrays it takes, and the launch. Knows no table.
 
-Source: the model's specification, section 4 (24 rows of 256 a token in the published model).
+Source: docs/model.md#engram (24 rows of 256 a token in the published model).
 """
 
 from __future__ import annotations

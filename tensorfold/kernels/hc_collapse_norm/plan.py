@@ -1,6 +1,6 @@
 """hc_collapse_norm: the arrays it takes, and the launch. Knows no layer.
 
-Source: the model's specification, section 3, step c: a float32 sum rounded to bfloat16, then RMSNorm of that.
+Source: docs/model.md#hyper-connections, collapse: a float32 sum rounded to bfloat16, then RMSNorm of that.
 Without `norm` the collapse alone, as the drafter's confidence reads it.
 """
 

@@ -1,7 +1,8 @@
 """hc_enter: the arrays it takes, and the launch. Knows no sublayer.
 
-Source: the model's specification, sections 2 and 3: hc_mix of the streams' partial products, hc_collapse_norm with the
-mix before, and its output through act_quant as planes. Truth and order: those of the three kernels, one after another.
+Source: docs/model.md#numbers and docs/model.md#hyper-connections: hc_mix of the streams' partial products,
+hc_collapse_norm with the mix before, and its output through act_quant as planes. Truth and order: those of the three
+kernels, one after another.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """hc_mean: the arrays it takes, and the launch. Knows no layer.
 
-Source: the model's specification, section 3, step b.
+Source: docs/model.md#forward, the tap of step 2.
 """
 
 from __future__ import annotations

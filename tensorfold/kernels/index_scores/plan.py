@@ -1,6 +1,6 @@
 """index_scores: the arrays it takes, and the launch. Knows no slot.
 
-Source: the model's specification, sections 5 and 10: float32 throughout, relu before the heads' weights.
+Source: docs/model.md#indexer and docs/model.md#decisions: float32 throughout, relu before the heads' weights.
 """
 
 from __future__ import annotations

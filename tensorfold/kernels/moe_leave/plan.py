@@ -1,6 +1,6 @@
 """moe_leave and moe_leave_dots: the arrays they take, and the launch. Knows no routing.
 
-Source: the model's specification, sections 6 and 3. Truth and order are those of the two kernels, one after another.
+Source: docs/model.md#experts and docs/model.md#hyper-connections. Truth and order: the two kernels' in turn.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """moe_up and moe_down: the arrays they take, and the launch. Knows no routing.
 
-Source: the model's specification, sections 2 and 6. Compositions of `experts` and `matvec`.
+Source: docs/model.md#numbers and docs/model.md#experts. Compositions of `experts` and `matvec`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """rms_norm: the arrays it takes, and the launch. Knows no layer.
 
-Source: the model's specification, section 2. Everything in float32, one rounding to bfloat16.
+Source: docs/model.md#numbers. Everything in float32, one rounding to bfloat16.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """norm_rope_pack: the arrays it takes, and the launch. Knows no cache.
 
-Source: the model's specification, sections 2 and 5. A composition of `rms_norm`, `rope` and a format's pack.
+Source: docs/model.md#numbers. A composition of `rms_norm`, `rope` and a format's pack.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """swiglu_round: the arrays it takes, and the launch. Knows no expert.
 
-Source: the model's specification, sections 2 and 6. A composition of `swiglu_weighted` and `act_quant_fp8_round`.
+Source: docs/model.md#numbers and docs/model.md#experts. A composition of `swiglu_weighted` and `act_quant_fp8_round`.
 """
 
 from __future__ import annotations

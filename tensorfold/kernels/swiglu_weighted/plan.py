@@ -1,6 +1,6 @@
 """swiglu_weighted: the arrays it takes, and the launch. Knows no expert.
 
-Source: the model's specification, section 6: u clamped on both sides, g from above, float32, one rounding to bfloat16.
+Source: docs/model.md#experts: u clamped on both sides, g from above, float32, one rounding to bfloat16.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The quantisers, act_quant_*: codes and scales by brute force over every one, in float64. Knows no launch.
 
-Source: the model's specification, section 2. A block that holds a NaN or an infinity gets a NaN scale, and every code
+Source: docs/model.md#numbers. A block that holds a NaN or an infinity gets a NaN scale, and every code
 of it is a zero of its element's sign. An all-zero block has the format's smallest scale.
 """
 

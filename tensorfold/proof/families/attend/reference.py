@@ -1,7 +1,7 @@
 """attend_scores and attend_values: float64 truths and bounds. Knows no launch.
 
-Source: the model's specification, sections 5 and 10: blocks of 64 columns, running maximum, P rounded to bfloat16;
-section 2 for the inverse rotary embedding of outputs.
+Source: docs/model.md#attention and docs/model.md#decisions: blocks of 64 columns, running maximum, P rounded to
+bfloat16; outputs are turned back by the rotary tables of their position.
 """
 
 from __future__ import annotations

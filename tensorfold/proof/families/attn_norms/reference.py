@@ -1,7 +1,7 @@
 """attn_norms: float64 truth and bound. Knows no launch.
 
-Source: the model's specification, sections 2 and 5. A composition of `rms_norm`, `rope`, `act_quant_fp8_planes` and
-`act_quant_fp8_pack`.
+Source: docs/model.md#numbers and docs/model.md#attention. A composition of `rms_norm`, `rope`,
+`act_quant_fp8_planes` and `act_quant_fp8_pack`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """block_scores: float64 truth and bound. Knows no launch.
 
-Source: the model's specification, section 5, candidates: the newest visible row's block is always in, blocks whose best
+Source: docs/model.md#indexer, candidates: the newest visible row's block is always in, blocks whose best
 score is -inf or NaN never are.
 """
 

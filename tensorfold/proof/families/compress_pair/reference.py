@@ -1,6 +1,6 @@
 """compress_pair: float64 truth and bound. Knows no launch.
 
-Source: the model's specification, section 5, compressor: a softmax over two gates in each dimension, bfloat16 result.
+Source: docs/model.md#compressor, compressor: a softmax over two gates in each dimension, bfloat16 result.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """embed: float64 truth and bound. Knows no launch.
 
-Source: the model's specification, section 3, step 0.
+Source: docs/model.md#forward, step 1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """engram_inject: float64 truth and bound. Knows no launch.
 
-Source: the model's specification, section 4.
+Source: docs/model.md#engram.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """engram_rows: float64 truth and bound. Knows no launch.
 
-Source: the model's specification, section 4 (24 rows of 256 a token in the published model).
+Source: docs/model.md#engram (24 rows of 256 a token in the published model).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """experts_up and experts_down: float64 truths and bounds. Knows no launch.
 
-Source: the model's specification, sections 2 and 6: products of decoded values, float32 sums, one rounding to bfloat16.
+Source: docs/model.md#numbers and docs/model.md#experts: products of decoded values, float32 sums, one rounding.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """hc_collapse_norm: float64 truth and bound. Knows no launch.
 
-Source: the model's specification, section 3, step c: a float32 sum rounded to bfloat16, then RMSNorm of that.
+Source: docs/model.md#hyper-connections, collapse: a float32 sum rounded to bfloat16, then RMSNorm of that.
 Without `norm` the collapse alone, as the drafter's confidence reads it.
 """
 

@@ -1,6 +1,6 @@
 """hc_mean: float64 truth and bound. Knows no launch.
 
-Source: the model's specification, section 3, step b.
+Source: docs/model.md#forward, the tap of step 2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """hc_post and hc_post_dots: float64 truths and bounds. Knows no launch.
 
-Source: the model's specification, section 3. Truth and order are those of hc_post, then those of hc_dots.
+Source: docs/model.md#hyper-connections. Truth and order are those of hc_post, then those of hc_dots.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """matvec_*: float64 truths and bounds. Knows no launch.
 
-Source: the model's specification, section 2, linear.
+Source: docs/model.md#numbers, linear.
 x is what act_quant_fp8 gives, decoded: bfloat16 rows (act_quant_fp8_round) or float planes (act_quant_fp8_planes).
 """
 

@@ -1,6 +1,6 @@
 """moe_join: float64 truth and bound. Knows no launch.
 
-Source: the model's specification, section 6: float32, ascending expert id, then the shared expert, one rounding.
+Source: docs/model.md#experts: float32, ascending expert id, then the shared expert, one rounding.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """moe_leave and moe_leave_dots: float64 truths and bounds. Knows no launch.
 
-Source: the model's specification, sections 6 and 3. Truth and order are those of the two kernels, one after another.
+Source: docs/model.md#experts and docs/model.md#hyper-connections. Truth and order: the two kernels' in turn.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """rms_norm: float64 truth and bound. Knows no launch.
 
-Source: the model's specification, section 2. Everything in float32, one rounding to bfloat16.
+Source: docs/model.md#numbers. Everything in float32, one rounding to bfloat16.
 """
 
 from __future__ import annotations

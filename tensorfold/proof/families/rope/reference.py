@@ -1,6 +1,6 @@
 """rope: float64 truth and bound. Knows no launch.
 
-Source: the model's specification, section 2: adjacent pairs of the last dims.
+Source: docs/model.md#numbers: adjacent pairs of the last dims.
 """
 
 from __future__ import annotations

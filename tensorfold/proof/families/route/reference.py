@@ -1,6 +1,6 @@
 """route: float64 truth and bound. Knows no launch.
 
-Source: the model's specification, section 6. The choice compares float32 scores plus bias, so it is defined by them:
+Source: docs/model.md#experts. The choice compares float32 scores plus bias, so it is defined by them:
 the truth's ids follow from the stated scores, its weights are float64.
 """
 

@@ -1,6 +1,6 @@
 """select_rows: truth and bound. Knows no launch.
 
-Source: the model's specification, sections 5 and 10: ties go to the lower row, NaN ranks below everything.
+Source: docs/model.md#indexer and docs/model.md#decisions: ties go to the lower row, NaN ranks below everything.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """swiglu_weighted: float64 truth and bound. Knows no launch.
 
-Source: the model's specification, section 6: u clamped on both sides, g from above, float32, one rounding to bfloat16.
+Source: docs/model.md#experts: u clamped on both sides, g from above, float32, one rounding to bfloat16.
 """
 
 from __future__ import annotations
