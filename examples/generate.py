@@ -31,11 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         choices = {"max_tokens": args.max_tokens, "temperature": args.temperature, "seed": args.seed}
         with model.open(args.prompt, **choices) as slot:
             print(args.prompt, end="", flush=True)
-            shown = 0
             while not slot.done:
                 model.step()
-                print(slot.text[shown:], end="", flush=True)
-                shown = len(slot.text)
+                print(slot.read().text, end="", flush=True)
             print()
             if slot.error is not None:
                 raise slot.error
