@@ -33,7 +33,7 @@ import tensorfold as tf
 from benchmarks import common
 from tensorfold.checkpoint import Checkpoint, CheckpointError
 from tensorfold.checkpoint.layout import INDEX_FILE
-from tensorfold.state import save
+from tensorfold.engine import save
 from tensorfold.testing import synthetic
 
 SMALL: dict[str, Any] = {"n_routed_experts": 2, "n_activated_experts": 1, "dspark_n_routed_experts": 2,

@@ -17,6 +17,7 @@ from tensorfold.config import ConfigError, ModelConfig
 from tensorfold.description import Description, describe
 from tensorfold.engine.engine import CapacityError
 from tensorfold.engine.reply import Stats, TokenLogprobs
+from tensorfold.engine.save import SaveError
 from tensorfold.engine.slot import NumericError
 from tensorfold.handle import SlotHandle
 from tensorfold.memory import MemoryUse
@@ -24,7 +25,6 @@ from tensorfold.model import Model
 from tensorfold.network.streaming import Streaming
 from tensorfold.results import Generation, Piece
 from tensorfold.scoring import Score
-from tensorfold.state.save import SaveError
 from tensorfold.text.replies import ToolCall
 
 _logging.getLogger("tensorfold").addHandler(_logging.NullHandler())  # silent until an application asks

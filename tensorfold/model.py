@@ -13,6 +13,7 @@ from tensorfold import keywords as kw
 from tensorfold.chat import ChatPiece, ChatReply, chat, stream_chat
 from tensorfold.checkpoint.hub import Access, resolve
 from tensorfold.config import ModelConfig
+from tensorfold.engine import save
 from tensorfold.engine.engine import CapacityError, Engine
 from tensorfold.engine.slot import Slot
 from tensorfold.engine.worker import Gone
@@ -24,7 +25,7 @@ from tensorfold.progress import wanted
 from tensorfold.requests import Reader, Request, prompt_progress
 from tensorfold.results import Generation, Piece
 from tensorfold.scoring import Score, score
-from tensorfold.state import files, save
+from tensorfold.state import files
 from tensorfold.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

@@ -7,17 +7,14 @@ A mark that this tokenizer does not have is written as text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from tensorfold.text.detokenizer import Detokenizer
 from tensorfold.text.messages import effort_of, read_messages, read_tools, schema_of
-
-if TYPE_CHECKING:
-    from tensorfold.text.detokenizer import Detokenizer
-    from tensorfold.text.tokenizer import Tokenizer
 
 SYSTEM, USER, ASSISTANT, EOS = (
     "<\uff5cSystem\uff5c>",
@@ -30,6 +27,17 @@ _GROUNDING = (f"<\uff5c{end}{kind}\uff5c>" for kind in ("ref", "box", "point", "
 _READ = frozenset((THINK_END, "\uff5cDSML\uff5c", *_GROUNDING))  # by the reply's parser, or by the next turn's prompt
 _LEAD = "Reasoning Effort: "
 _STANDARD = 75  # what the library writes for "high"
+
+
+class Words(Protocol):
+    """What a rendered conversation needs of a tokenizer."""
+
+    backend: Any
+    eos_id: int
+    special_ids: frozenset[int]
+
+    def encode(self, text: str, add_bos: bool = True, parse_special: bool | None = None) -> list[int]: ...
+    def detokenizer(self, hidden: Container[int] | None = None) -> Detokenizer: ...
 
 
 def recipe() -> ModuleType:
@@ -63,7 +71,7 @@ class ChatPrompt:
 
 
 def encode_chat(
-    tokenizer: Tokenizer,
+    tokenizer: Words,
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] | None = None,
     thinking: bool | None = None,
@@ -120,7 +128,7 @@ def encode_chat(
     )  # fmt: skip
 
 
-def encode_pieces(tokenizer: Tokenizer, pieces: Sequence[tuple[str, bool]]) -> list[int]:
+def encode_pieces(tokenizer: Words, pieces: Sequence[tuple[str, bool]]) -> list[int]:
     """Ids of (text, is a mark) in order; a mark that the tokenizer lacks joins the text around it."""
     words = partial(tokenizer.encode, add_bos=False, parse_special=False)
     ids: list[int] = []
@@ -135,7 +143,7 @@ def encode_pieces(tokenizer: Tokenizer, pieces: Sequence[tuple[str, bool]]) -> l
     return ids + (words(plain) if plain else [])
 
 
-def reply_detokenizer(tokenizer: Tokenizer, skip_special_tokens: bool) -> Detokenizer:
+def reply_detokenizer(tokenizer: Words, skip_special_tokens: bool) -> Detokenizer:
     """A decoder for a reply's parser: what neither it nor the next turn reads writes nothing, or only eos does not."""
     read = {i for mark, i in tokenizer.backend.marks.items() if mark in _READ}
     return tokenizer.detokenizer(tokenizer.special_ids - read if skip_special_tokens else (tokenizer.eos_id,))

@@ -12,7 +12,6 @@ from tensorfold.text.rendered import RenderedText
 if TYPE_CHECKING:
     from tensorfold.text.bytelevel import ByteLevelBackend
     from tensorfold.text.spm import SentencePieceBackend
-    from tensorfold.text.tokenizer import Tokenizer
 
 _NOT_HERE = ("return_dict", "return_tensors", "chat_template", "documents", "padding", "truncation", "max_length")
 
@@ -126,7 +125,7 @@ class TransformersNames:
         False), reasoning_effort, tool_choice, response_format, continue_final_message, as in `Model.chat`.
         Raises ValueError or TypeError naming the message or the keyword, ImportError without the extra.
         """
-        made, tokenizer = _template_options(options), cast("Tokenizer", self)
+        made, tokenizer = _template_options(options), cast(Any, self)
         prompt = encode_chat(tokenizer, conversation, tools, add_generation_prompt=add_generation_prompt, **made)
         return prompt.ids if tokenize else RenderedText.of(prompt.text, prompt.ids, self)
 

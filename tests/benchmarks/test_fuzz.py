@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import fuzz
 from tensorfold.checkpoint import headers, reader
-from tensorfold.state import save
+from tensorfold.engine import save
 from tensorfold.state.pages import Pages
 
 

@@ -17,6 +17,7 @@ from tensorfold.backend.base import Backend, Columns
 from tensorfold.backend.layout import RowKind
 from tensorfold.backend.ops import attention
 from tensorfold.config import ModelConfig
+from tensorfold.engine import save
 from tensorfold.engine.engine import Engine
 from tensorfold.engine.lanes import Lanes
 from tensorfold.engine.params import SamplingParams
@@ -25,7 +26,6 @@ from tensorfold.network.compressor import NewRows
 from tensorfold.network.dspark import Proposals
 from tensorfold.network.engram import Gather
 from tensorfold.network.forward import Forward
-from tensorfold.state import save
 from tensorfold.state.caches import PAGE_TOKENS, Caches
 from tensorfold.state.slot_memory import SlotMemory, readable
 from tensorfold.testing.synthetic_config import flat_config

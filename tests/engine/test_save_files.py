@@ -145,7 +145,7 @@ def test_a_slot_is_saved_and_restored_at_home_under_the_longest_name(calm, tmp_p
         assert names(tmp_path) == [longest]
         with calm.restore(f"~/{longest}") as again:
             assert again.tokens == handle.tokens
-        monkeypatch.setattr("tensorfold.state.save.take", None)  # nothing is copied before the place is looked at
+        monkeypatch.setattr("tensorfold.engine.save.take", None)  # nothing is copied before the place is looked at
         with pytest.raises(IsADirectoryError):
             handle.save("~")
     with pytest.raises(FileNotFoundError, match="missing"):
