@@ -93,7 +93,7 @@ class Model:
         expert_bytes: room for streamed experts, by default what the memory leaves.
         revision, token, cache_dir: of a hub id: a branch, tag or commit; a token, False for none, by default the stored
         one; where downloads are kept, by default the hub library's cache.
-        progress: a bar, by default on a terminal and in a notebook.
+        progress: a bar on stderr, by default in a terminal or a notebook.
         Raises CheckpointError or ConfigError (ValueError) for a checkpoint that is not whole and exact, CapacityError
         (ValueError) naming what would fit, before anything is allocated, ValueError or TypeError for wrong arguments.
         """

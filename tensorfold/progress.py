@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,22 +11,30 @@ if TYPE_CHECKING:
 
 
 def wanted(asked: bool | None = None) -> bool:
-    """Whether a bar is shown: as asked, by default where stderr is a terminal or a notebook shows it."""
-    if sys.stderr is None:
+    """Whether a bar is shown: as asked, by default where stderr is a terminal or a notebook shows it.
+    Never without a stderr that can be written to."""
+    try:
+        terminal = sys.stderr.isatty()
+    except ValueError:
+        return False  # closed
+    except AttributeError:
+        terminal = False  # none, or an object of the caller's own
+    if not hasattr(sys.stderr, "write"):
         return False
-    return asked if asked is not None else _terminal() or "ipykernel" in sys.modules
+    return asked if asked is not None else terminal or _in_notebook()
 
 
 def bar(total: int, unit: str, what: str, shown: bool) -> tqdm[Any]:
     """A bar of `total` units, for `with`; `update(n)` moves it."""
-    from tqdm.auto import tqdm
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "IProgress")  # a notebook without widgets gets a bar of letters
+        from tqdm.auto import tqdm
 
     return tqdm(total=total, unit=unit, desc=what, disable=not shown)
 
 
-def _terminal() -> bool:
-    isatty = getattr(sys.stderr, "isatty", None)
-    try:
-        return bool(isatty and isatty())
-    except ValueError:  # a closed stream
-        return False
+def _in_notebook() -> bool:
+    """As tqdm.auto tells it; IPython in a terminal, or a kernel's library in a script, is none."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return shell is not None and "IPKernelApp" in shell.config

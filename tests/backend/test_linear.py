@@ -36,9 +36,9 @@ class Weights:
         return iter(self.tensors)
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["plain", "compiled"])
-def backend(request: pytest.FixtureRequest) -> OpsBackend:
-    return OpsBackend(ModelConfig.from_folder(EXAMPLE), compiled=request.param)
+@pytest.fixture(scope="module")
+def backend() -> OpsBackend:
+    return OpsBackend(ModelConfig.from_folder(EXAMPLE))
 
 
 def random_codes(rng: np.random.Generator, *shape: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The row law on the network: equal bits however a prompt is cut, row by row or together, compiled or not."""
+"""The row law on the network: equal bits however a prompt is cut, row by row or together."""
 
 from __future__ import annotations
 
@@ -66,13 +66,6 @@ def test_the_comparison_sees_a_single_bit() -> None:
 def test_row_by_row_equals_together(name: str) -> None:
     some = ids(name)[:40]
     assert Runner(FOLDERS[name], by_row=True)(some, 16).same(runner(name)(some, 16))
-
-
-@pytest.mark.parametrize("name", FOLDERS)
-def test_compiled_equals_uncompiled(name: str) -> None:
-    """What mx.compile fuses, where it has a compiler, changes no bit."""
-    runs = [Runner(FOLDERS[name], compiled=c)(ids(name), 64) for c in (True, False)]
-    assert runs[0].same(runs[1]) and runs[0].same(whole(name))
 
 
 # ---- the row check at load

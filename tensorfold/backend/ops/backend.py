@@ -8,7 +8,6 @@ every operation runs row by row with identical shapes, through the same code.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -24,26 +23,22 @@ from tensorfold.backend.rows import row_wise
 from tensorfold.config import ModelConfig
 
 
-def compiles_loops() -> bool:
-    """Whether mx.compile fuses element-wise work here: always on a GPU, on a CPU with a C++ compiler in reach."""
-    return mx.default_device() == mx.gpu or shutil.which("g++") is not None
-
-
 class OpsBackend(Backend[Fp8Weight, mx.array, Fp4Experts]):
     """See `backend.base.Backend` for what each operation is; shapes and roundings are stated there and beside each
     formula.
 
-    compiled: whether runs of element-wise work are fused by mx.compile; the bits are the same without.
+    On a GPU, runs of element-wise work are fused by mx.compile. On a CPU that would call a C++ compiler for each of a
+    hundred loops, for minutes, and the bits would be those of whichever compiler is there.
     """
 
     name = "ops"
     trial_rows, trial_counts = 66, (1, 2, 3, 5, 6, 8, 16, 33)
 
-    def __init__(self, config: ModelConfig, by_row: bool = False, compiled: bool | None = None):
+    def __init__(self, config: ModelConfig, by_row: bool = False):
         self.config, self.by_row = config, by_row
-        self.compiled = compiles_loops() if compiled is None else compiled
+        self._fuses = mx.default_device() == mx.Device(mx.gpu)
         c, eps, fuse = config, config.rms_norm_eps, self._fuse
-        self._matrices = linear.Matrices(self.compiled)
+        self._matrices = linear.Matrices(self._fuses)
         self._rms_norm = fuse(partial(glue.rms_norm, eps=eps))
         self._rope = {inverse: fuse(partial(glue.rope, inverse=inverse)) for inverse in (False, True)}
         self._round_trip = fuse(quant.round_trip_fp8)
@@ -59,7 +54,7 @@ class OpsBackend(Backend[Fp8Weight, mx.array, Fp4Experts]):
         self._swiglu, self._join = fuse(partial(moe.swiglu, limit=c.swiglu_limit)), fuse(moe.join)
 
     def _fuse(self, function: Callable) -> Callable:
-        return mx.compile(function) if self.compiled else function
+        return mx.compile(function) if self._fuses else function
 
     # weights
     def load_fp8(self, source: WeightSource, names: Sequence[str], groups: int = 1) -> Fp8Weight:

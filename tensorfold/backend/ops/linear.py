@@ -20,8 +20,6 @@ from tensorfold.backend.ops.quant import E4M3, UE8M0
 # bytes of scales from 2^-95 to 1, which take no activation out of range: what act_quant leaves is 0 or
 # at least 2^-31; those of zero and NaN
 _FOLDED = np.isin(np.arange(256), [0, *range(32, 128), 255])
-_E4M3_BF16 = E4M3.astype(mx.bfloat16)
-mx.eval(_E4M3_BF16)  # a lazy array belongs to the thread that made it
 
 
 @dataclass(frozen=True)
@@ -111,13 +109,9 @@ def _decode_bits(codes: mx.array) -> mx.array:
     return (bits.astype(mx.uint16) | ((v & 0x80) << 8)).view(mx.bfloat16)
 
 
-def _decode_table(codes: mx.array) -> mx.array:
-    return _E4M3_BF16[codes]
-
-
-def _widen_bits(w: mx.array) -> mx.array:
-    """bf16 -> float32 by a shift, exact."""
-    return (w.view(mx.uint16).astype(mx.uint32) << 16).view(mx.float32)
+def _decode_each(codes: mx.array) -> mx.array:
+    """e4m3 codes -> bf16 one by one, the fastest on a CPU."""
+    return mx.from_fp8(codes, mx.bfloat16)
 
 
 Decode = Callable[[mx.array], mx.array]
@@ -143,19 +137,11 @@ def _fp8_by_block(x: mx.array, codes: mx.array, scales: mx.array) -> mx.array:
     return total.astype(mx.bfloat16).swapaxes(0, 1).reshape(rows, -1)
 
 
-def _f32(widen: Decode, x: mx.array, weight: mx.array) -> mx.array:
-    wide = widen(weight) if weight.dtype == mx.bfloat16 else weight
-    return x.astype(mx.float32) @ wide.T
-
-
 class Matrices:
-    """The products; `compiled` chooses how codes are decoded, never what they decode to."""
+    """The products; `fuses`, whether element-wise work is fused, chooses how codes are decoded, never to what."""
 
-    def __init__(self, compiled: bool):
-        self._fp8 = mx.compile(partial(_fp8, _decode_bits)) if compiled else partial(_fp8, _decode_table)
-        self._f32 = (
-            mx.compile(partial(_f32, _widen_bits)) if compiled else partial(_f32, lambda w: w.astype(mx.float32))
-        )
+    def __init__(self, fuses: bool):
+        self._fp8 = mx.compile(partial(_fp8, _decode_bits)) if fuses else partial(_fp8, _decode_each)
 
     def fp8(self, x: mx.array, weight: Fp8Weight) -> mx.array:
         """bf16 [R, groups * K] -> bf16 [R, groups * N]: float32 sums, one rounding."""
@@ -171,7 +157,7 @@ class Matrices:
     def f32(self, x: mx.array, weight: mx.array) -> mx.array:
         """f32 or bf16 [R, K] by f32 or bf16 [N, K] -> f32 [R, N]; a bf16 weight stays packed and is widened as it is
         used."""
-        return self._f32(x, weight)
+        return x.astype(mx.float32) @ weight.astype(mx.float32).T
 
     def gathered_fp4(self, x: mx.array, ids: mx.array, weight: tuple[mx.array, mx.array]) -> mx.array:
         """bf16 [R, 1 or k, K], expert ids [R, k] -> bf16 [R, k, N]."""

@@ -1,0 +1,96 @@
+"""A model loads and replies whatever surrounds it: a compiler that cannot, no temporary folder, any stderr or none."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tensorfold import Model, progress
+from tests.app.kit import ENVIRONMENT, EXAMPLES
+from tests.support.goldens import EXAMPLE
+
+SCRIPT = f"""
+import sys
+sys.stderr = None
+import tensorfold
+with tensorfold.Model.load({str(EXAMPLES / "tiny-v41")!r}) as model:
+    print(model.generate("def fib(n):", max_tokens=8).stats.token_sha)
+"""
+
+
+def test_a_cpu_compiles_nothing_and_needs_no_temporary_folder(tmp_path: Path, model: Model) -> None:
+    """A g++ in reach would cost minutes and choose the bits; a folder that is a file takes nothing, like one that is
+    full, read-only or not there."""
+    compiler, temporary = tmp_path / "g++", tmp_path / "temporary"
+    compiler.write_text(f'#!/bin/sh\necho called >> {tmp_path}/called\ntest "$1" = --version\n')
+    compiler.chmod(0o755)
+    temporary.touch()
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, timeout=120,
+        env=ENVIRONMENT | {"PATH": f"{tmp_path}:{ENVIRONMENT['PATH']}", "TMPDIR": str(temporary)},
+    )  # fmt: skip
+    want = model.generate("def fib(n):", max_tokens=8).stats.token_sha
+    assert (done.returncode, done.stdout, done.stderr) == (0, want + "\n", "")
+    assert not (tmp_path / "called").exists()
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Closed(Terminal):
+    def __init__(self) -> None:
+        super().__init__()
+        self.close()
+
+
+class Written:
+    """What some programs put in place of stderr."""
+
+    text = ""
+
+    def write(self, text: str) -> int:
+        self.text += text
+        return len(text)
+
+
+NOBODY = [None, Written(), io.StringIO(), Closed()]
+
+
+@pytest.mark.parametrize("stream", NOBODY, ids=["none", "object", "file", "closed"])
+def test_bars_show_nothing_where_nobody_looks(stream: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", stream)
+    with progress.bar(3, "layer", "loading", progress.wanted()) as bar:
+        bar.update(3)
+    assert not getattr(stream, "text", "") and not (type(stream) is io.StringIO and stream.getvalue())
+
+
+@pytest.mark.parametrize("stream", [None, Closed()], ids=["none", "closed"])
+def test_bars_that_are_asked_for_are_left_out_without_a_stream(stream: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", stream)
+    with progress.bar(3, "layer", "loading", progress.wanted(True)) as bar:
+        bar.update(3)
+
+
+def test_a_terminal_sees_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    Model.load(EXAMPLE).close()
+    assert "loading: 100%" in sys.stderr.getvalue()  # type: ignore[attr-defined]
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    Model.load(EXAMPLE, progress=False).close()
+    assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]
+
+
+def test_a_notebooks_cell_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no terminal; a shell of IPython in a file is neither."""
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    for config, looked in (({"IPKernelApp": {}}, True), ({}, False)):
+        shell = SimpleNamespace(config=config)
+        monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda shell=shell: shell))
+        assert progress.wanted() is looked
