@@ -53,6 +53,10 @@ class Bytes:
     def finish(self) -> str:
         return self._decoder.decode(b"", True)
 
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        reader = self.detokenizer()
+        return "".join(map(reader.add, ids)) + reader.finish()
+
 
 class MockBackend:
     """What rounds, commits and gathers need."""
