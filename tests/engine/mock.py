@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import mlx.core as mx
 import numpy as np
@@ -41,6 +42,7 @@ class Bytes:
     """Id t of 3..258 is byte t - 3; others write nothing."""
 
     eos_id = 1
+    backend = SimpleNamespace(marks={})
 
     def detokenizer(self, hidden: object = None) -> Bytes:
         new = Bytes()
