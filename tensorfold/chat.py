@@ -135,7 +135,7 @@ def _turns(
     given, many = conversations(messages)
     prompts = [encode_chat(model.tokenizer, each, tools, **chosen, where=where) for where, each in given]
     ids = [prompt.ids for prompt in prompts]
-    requests, many = model._reader.requests(ids if many else ids[0], rest, GenerateKeywords, n)
+    requests, many = model._reader.requests(ids if many else ids[0], rest, n, GenerateKeywords)
     whole = rest.get("max_tokens") is None
     copies = len(requests) // len(prompts)
     turns = [_Turn(model, prompts[i // copies], request, whole) for i, request in enumerate(requests)]

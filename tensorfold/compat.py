@@ -180,7 +180,7 @@ def batch_generate(
     requests = []
     for ids, limit, seed in zip(prompts, limits, every):  # what is wrong is told before anything is computed
         keywords = keywords_of(model, ids, {**options, "max_tokens": limit, "seed": seed})
-        requests += model._read(ids, keywords, StreamKeywords)[0]
+        requests += model._read(ids, keywords, kind=StreamKeywords)[0]
     begun, ended = time.perf_counter(), itertools.count(1)
 
     def tell(i: int, reply: Generation) -> None:

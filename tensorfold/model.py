@@ -174,7 +174,7 @@ class Model:
         Raises ValueError or TypeError before anything is computed. A single reply that fails raises what ended it, as
         NumericError when logits are not finite; in a list it has finish_reason "error" and `error`, and others go on.
         """
-        requests, many = self._read(prompt, options, kw.GenerateKeywords, n)
+        requests, many = self._read(prompt, options, n, kw.GenerateKeywords)
         made = rounds.results(self, requests, Call.of(options, None), Generation.at_end, options.get("on_result"))
         return made if many else one_of(made)
 
@@ -343,11 +343,11 @@ class Model:
             raise
 
     def _read(
-        self, prompt: Any, options: Mapping[str, Any], kind: type = kw.Keywords, n: Any = None
+        self, prompt: Any, options: Mapping[str, Any], n: Any = None, kind: type = kw.Keywords
     ) -> tuple[list[Request], bool]:
         """Checked requests, none of them too long for the context."""
         self._alive()
-        requests, many = self._reader.requests(prompt, options, kind, n)
+        requests, many = self._reader.requests(prompt, options, n, kind)
         self._fit(requests)
         return requests, many
 
@@ -362,7 +362,7 @@ class Model:
 
     def _one(self, prompt: Any, options: Mapping[str, Any], kind: type = kw.Keywords) -> Request:
         self._alive()
-        requests, many = self._reader.requests(prompt, options, kind)
+        requests, many = self._reader.requests(prompt, options, kind=kind)
         if many:
             raise ValueError("one prompt is wanted here, not a list of prompts: open each, or use generate")
         return requests[0]

@@ -35,7 +35,7 @@ class Reader:
         self.tokenizer, self.config, self.drafter = tokenizer, config, drafter
 
     def requests(
-        self, prompt: Any, options: Mapping[str, Any], kind: type = Keywords, n: Any = None
+        self, prompt: Any, options: Mapping[str, Any], n: Any = None, kind: type = Keywords
     ) -> tuple[list[Request], bool]:
         """A request for each reply in order, and whether a list is wanted. kind: which keywords the call takes.
         Raises TypeError and ValueError naming the argument."""

@@ -19,7 +19,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tensorfold.arguments import ParameterError, ParameterTypeError, number, shown
+from tensorfold.arguments import ParameterTypeError, flag_or_number, shown
 from tensorfold.engine.engine import CapacityError, Engine
 from tensorfold.engine.slot import Slot
 from tensorfold.handle import SlotHandle
@@ -50,13 +50,10 @@ class Call:
     def of(options: Mapping[str, Any], wait: bool | None = False) -> Call:
         """Those of a call's keywords, checked; `wait` is the default. Raises TypeError or ValueError naming one."""
         given, cancel = options.get("wait"), options.get("cancel")
-        if given is not None and not isinstance(given, bool):
-            given = number("wait", given)
-            if not given >= 0:
-                raise ParameterError(f"wait={given} must be True, False, or seconds of at least 0")
         if cancel is not None and not callable(getattr(cancel, "is_set", None)):
             raise ParameterTypeError(f"cancel={shown(cancel)} must be a threading.Event, or have its is_set()")
-        return Call(wait if given is None else given, cancel, options.get("prompt_progress_callback"))
+        patience = wait if given is None else flag_or_number("wait", given)
+        return Call(patience, cancel, options.get("prompt_progress_callback"))
 
     @property
     def cancelled(self) -> bool:
