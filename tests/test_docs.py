@@ -114,6 +114,23 @@ def test_files_and_names_in_them_are_there(page: Path) -> None:
 
 
 @each_page
+def test_pieces_of_files_are_as_in_the_files(page: Path) -> None:
+    """A block of code behind a line that names a file of the package."""
+    pieces = re.findall(r"^([^\n]*`tensorfold/[^\n]*)\n```(?:python|c\+\+)\n(.*?)```", text_of(page), re.M | re.S)
+    wrong = []
+    for line, piece in pieces:
+        path = re.findall(r"`(tensorfold/[\w./]+)`", line)[-1]
+        if piece not in text_of(ROOT / path):
+            wrong.append(path)
+    assert wrong == [] and (pieces or page.name != "kernels.md")
+
+
+def test_pictures_name_files_that_are_there() -> None:
+    named = [name for p in (ROOT / "docs").glob("*.svg") for name in re.findall(r"\w+/\w+\.py", text_of(p))]
+    assert len(named) > 5 and [name for name in named if not (ROOT / "tensorfold" / name).is_file()] == []
+
+
+@each_page
 def test_commands_are_there(page: Path) -> None:
     """`python -m module`, `python script` and `script --option`, with every option that they give."""
     wrong = []
