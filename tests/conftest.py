@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import mlx.core as mx
 import pytest
 
+from tensorfold import loading
 from tensorfold.backend.choice import BACKENDS
+from tensorfold.backend.ops import OpsBackend
 
 LEFT_OUT = pytest.StashKey[int]()
 MOST = 8  # processes: the longest tests take as long beside more
@@ -62,3 +65,23 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     if count := config.stash.get(LEFT_OUT, 0):
         terminalreporter.write_line(f"{count} tests that repeat at greater length were left out: --full runs them too")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def plain_rows_are_tried_once() -> Iterator[None]:
+    """The row check is most of what a load of a small checkpoint costs: of two loads of one config on plain operations
+    the second takes the first's verdict. Tests of the check call it, or have operations of their own."""
+    known: dict[tuple[Any, ...], set[str]] = {}
+    check = loading.row_dependent_operations
+
+    def tried(network: Any, gather: Any) -> set[str]:
+        if type(network.backend) is not OpsBackend:
+            return check(network, gather)
+        key = network.traceable, network.config
+        if key not in known:
+            known[key] = check(network, gather)
+        return set(known[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loading, "row_dependent_operations", tried)
+        yield
