@@ -58,6 +58,16 @@ def flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def flag_or_number(name: str, value: Any) -> bool | float:
+    """`value` as a bool, or a float of at least 0, infinity among it. Raises ParameterTypeError or ParameterError."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    found = number(name, value)
+    if not found >= 0:
+        raise ParameterError(f"{name}={shown(value)} must be True, False, or a number of at least 0")
+    return found
+
+
 def word(name: str, value: Any, known: Sequence[str]) -> str:
     """`value`, one of the known words. Raises ParameterError listing them."""
     if not isinstance(value, str) or value not in known:

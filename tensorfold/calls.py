@@ -35,7 +35,7 @@ class Keywords(dict[str, Any]):
     """What `make_sampler` and `make_logits_processors` give: keywords of Model.generate."""
 
 
-class CallKeywords(kw.Keywords, total=False):
+class CallKeywords(kw.StreamKeywords, total=False):
     """What generate and stream_generate take beside model, tokenizer and prompt."""
 
     sampler: Keywords | None

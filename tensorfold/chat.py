@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
 from tensorfold.engine.reply import Stats, TokenLogprobs, token_sha
-from tensorfold.keywords import ChatKeywords, ConversationKeywords, TextKeywords, names, refuse_unknown
-from tensorfold.requests import Request, prompt_progress
-from tensorfold.results import cut
+from tensorfold.keywords import (
+    ChatKeywords,
+    ConversationKeywords,
+    GenerateKeywords,
+    StreamChatKeywords,
+    TextKeywords,
+    names,
+    refuse_unknown,
+)
+from tensorfold.requests import Request
+from tensorfold.results import Piece, cut, one_of
+from tensorfold.rounds import Call, opener, pieces, results
 from tensorfold.text.chat import ASSISTANT, SYSTEM, USER, ChatPrompt, encode_chat, reply_detokenizer
 from tensorfold.text.messages import conversations
 from tensorfold.text.replies import ReplyParser, ToolCall
@@ -31,8 +41,8 @@ class ChatReply:
     """A finished reply.
 
     content, reasoning: texts, "" where there is none. tool_calls: in order. finish_reason: "tool_calls" if it calls,
-    else stop, length or cancelled. stats: as in Generation. tokens: ids of the whole reply. seed: the one used.
-    logprobs: one entry a token, if asked for.
+    else stop, length, cancelled or error. stats: as in Generation. tokens: ids of the whole reply. seed: the one used.
+    logprobs: one entry a token, if asked for. error: what ended it with "error".
     """
 
     content: str
@@ -43,6 +53,7 @@ class ChatReply:
     tokens: list[int]
     seed: int
     logprobs: list[TokenLogprobs] | None = None
+    error: Exception | None = None
 
     def __repr__(self) -> str:
         reasoning = f"reasoning {cut(self.reasoning, 30)}, " if self.reasoning else ""
@@ -78,60 +89,64 @@ def chat(
     model: Model, messages: Any, tools: Any, options: Mapping[str, Any], n: SupportsIndex | None
 ) -> ChatReply | list[ChatReply]:
     """The reply to one conversation, or a list of replies to several and for `n`; more than there are slots queue."""
-    turns, many = _turns(model, messages, tools, options, n)
+    turns, many = _turns(model, messages, tools, options, ChatKeywords, n)
 
-    def take(handles: list[SlotHandle]) -> None:
-        for turn, handle in zip(turns, handles):
-            turn.take(handle)
+    def made(i: int, handle: SlotHandle, came: Piece) -> ChatReply | None:
+        return turns[i].take(handle, came).reply
 
-    model._run([turn.request for turn in turns], options.get("prompt_progress_callback"), take)
-    replies = [turn.reply for turn in turns if turn.reply is not None]
-    return replies if many else replies[0]
+    requests = [turn.request for turn in turns]
+    replies = results(model, requests, Call.of(options, None), made, options.get("on_result"))
+    return replies if many else one_of(replies)
 
 
 def stream_chat(model: Model, messages: Any, tools: Any, options: Mapping[str, Any]) -> Generator[ChatPiece]:
     """Checks everything at the call and opens the slot; the iterator then runs the rounds."""
-    (turn, *_), many = _turns(model, messages, tools, options, None)
+    (turn, *_), many = _turns(model, messages, tools, options, StreamChatKeywords)
     if many:
         raise ValueError("stream_chat takes one conversation, not a list of them: stream each, or use chat")
-    return _pieces(model, turn, model._begin(turn.request), options.get("prompt_progress_callback"))
+    call = Call.of(options)
+    return _pieces(model, turn, model._enter(opener(turn.request, call), call), call)
 
 
-def _pieces(model: Model, turn: _Turn, handle: SlotHandle, callback: Any) -> Generator[ChatPiece]:
-    with handle:
-        while turn.reply is None:
-            if not handle.done:
-                model.step()
-            prompt_progress(callback, [handle.prompt_done], [len(turn.request.ids)])
-            piece = turn.take(handle)
+def _pieces(model: Model, turn: _Turn, handle: SlotHandle, call: Call) -> Generator[ChatPiece]:
+    with closing(pieces(model, handle, call)) as gains:
+        for came in gains:
+            piece = turn.take(handle, came)
             if piece.content or piece.reasoning or piece.reply:
                 yield piece
+            if piece.reply:
+                return
 
 
 def _turns(
-    model: Model, messages: Any, tools: Any, options: Mapping[str, Any], n: SupportsIndex | None
+    model: Model,
+    messages: Any,
+    tools: Any,
+    options: Mapping[str, Any],
+    kind: type,
+    n: SupportsIndex | None = None,
 ) -> tuple[list[_Turn], bool]:
     """A turn for each reply in order, and whether a list is wanted; all arguments are checked."""
     for name in sorted(names(TextKeywords) & set(options)):
         raise TypeError(f"chat takes no {name}: the conversation's encoding decides it")
-    refuse_unknown(options, names(ChatKeywords))
+    refuse_unknown(options, names(kind))
     chosen = {k: v for k, v in options.items() if k in names(ConversationKeywords)}
     rest = {k: v for k, v in options.items() if k not in chosen}
     given, many = conversations(messages)
     prompts = [encode_chat(model.tokenizer, each, tools, **chosen, where=where) for where, each in given]
     ids = [prompt.ids for prompt in prompts]
-    requests, many = model._reader.requests(ids if many else ids[0], rest, n)
+    requests, many = model._reader.requests(ids if many else ids[0], rest, n, GenerateKeywords)
     whole = rest.get("max_tokens") is None
     copies = len(requests) // len(prompts)
     turns = [_Turn(model, prompts[i // copies], request, whole) for i, request in enumerate(requests)]
-    model._check([turn.request for turn in turns])
+    model._fit([turn.request for turn in turns])
     return turns, many
 
 
 class _Turn:
     """A reply in the making: takes what a slot has said and gives what that settles.
 
-    request: what its slot is opened for. reply: the whole, once it is over.
+    request: what its slot is opened for.
     """
 
     def __init__(self, model: Model, prompt: ChatPrompt, request: Request, whole: bool):
@@ -145,16 +160,10 @@ class _Turn:
             params = replace(params, max_tokens=max(1, min(longest, model.max_context - len(prompt.ids))))
         # in reasoning and in calls a stop string is text
         self.request = replace(request, params=replace(params, stop=()), keep_at=(prompt.shared,))
-        self.reply: ChatReply | None = None
 
-    def take(self, handle: SlotHandle) -> ChatPiece:
-        """What came since the last time; at the end the handle is closed, and the piece has the reply."""
-        if self.reply is not None:
-            return ChatPiece("", "")
-        came = handle.read()
-        if handle.error is not None:
-            raise handle.error
-        reason, settled = came.finish_reason, [("", "")]
+    def take(self, handle: SlotHandle, came: Piece) -> ChatPiece:
+        """What the handle's newest piece settles; at the end the handle is closed, and there is the reply."""
+        reply, reason, settled = None, came.finish_reason, [("", "")]
         for token in came.tokens:
             self._tokens.append(token)
             if token not in self._guards:
@@ -167,19 +176,19 @@ class _Turn:
             if not self._parser.stopped:
                 settled.append(self._parser.feed(self._detokenizer.finish()))
             settled.append(self._parser.finish(cut=reason == "length"))
-            self.reply = self._made(handle, reason)
+            reply = self._made(handle, reason)
         contents, reasonings = zip(*settled)
-        return ChatPiece("".join(contents), "".join(reasonings), self.reply)
+        return ChatPiece("".join(contents), "".join(reasonings), reply)
 
     def _made(self, handle: SlotHandle, reason: str) -> ChatReply:
         parser, tokens, logprobs = self._parser, self._tokens, handle.logprobs
         stats = replace(handle.stats, generated_tokens=len(tokens), token_sha=token_sha(tokens))
-        if reason != "cancelled":
+        if reason not in ("cancelled", "error"):
             reason = parser.finish_reason or reason
         key = hashlib.sha256(np.asarray([*self._prompt.ids, *tokens], "<u4").tobytes()).hexdigest()[:16]
         return ChatReply(
             parser.content, parser.reasoning, parser.calls(key), reason, stats, tokens, handle.seed,
-            None if logprobs is None else logprobs[: len(tokens)],
+            None if logprobs is None else logprobs[: len(tokens)], handle.error,
         )  # fmt: skip
 
 

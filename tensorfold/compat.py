@@ -5,8 +5,10 @@ Functions take (model, tokenizer, prompt) as there, or (model, prompt): the mode
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
@@ -21,11 +23,12 @@ from tensorfold.calls import (
     prompt_of,
     refuse_elsewhere,
 )
-from tensorfold.engine.engine import CapacityError
 from tensorfold.engine.reply import TokenLogprobs
 from tensorfold.handle import SlotHandle
-from tensorfold.keywords import OnePrompt
+from tensorfold.keywords import OnePrompt, StreamKeywords
 from tensorfold.model import Model
+from tensorfold.results import Generation
+from tensorfold.rounds import Call, pieces, results
 from tensorfold.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -41,9 +44,8 @@ __all__ = [
 class GenerationResponse:
     """One token of `stream_generate`. text: what it settled, perhaps "". logprobs: its entry, if logprobs=k was given.
 
-    prompt_tps, generation_tps: tokens a second, 0.0 until known. peak_memory: GB (10^9 bytes). finish_reason:
-    on the last
-    token, stop or length (or cancelled).
+    prompt_tps, generation_tps: tokens a second, 0.0 until known. peak_memory: GB (10^9 bytes). finish_reason: on the
+    last one, stop, length or cancelled; a cancelled reply ends with a response of its own, whose token is the eos.
     """
 
     text: str
@@ -150,8 +152,7 @@ def _open(
     prompts, many = ids_of(model, prompt_of(name, model, tokenizer, prompt), options)
     if many:
         raise ValueError(f"{name} takes one prompt, not a list of prompts: batch_generate takes a list")
-    handle = model.open(prompts[0], **keywords_of(model, prompts[0], options))
-    return _responses(model, handle)
+    return _responses(model, *model._begin(prompts[0], keywords_of(model, prompts[0], options)))
 
 
 def batch_generate(
@@ -176,80 +177,57 @@ def batch_generate(
     every = [seeds] * len(prompts) if seeds is None or isinstance(seeds, int) else list(seeds)
     if len(every) != len(prompts):
         raise ValueError(f"seed has {len(every)} entries for {len(prompts)} prompts")
-    calls = [
-        (prompt, keywords_of(model, prompt, {**options, "max_tokens": limit, "seed": seed}))
-        for prompt, limit, seed in zip(prompts, limits, every)
-    ]
-    for prompt, keywords in calls:
-        model._read(prompt, keywords)  # what is wrong is told before anything is computed
-    begun = time.perf_counter()
-    handles = _run(model, calls, verbose)
+    requests = []
+    for ids, limit, seed in zip(prompts, limits, every):  # what is wrong is told before anything is computed
+        keywords = keywords_of(model, ids, {**options, "max_tokens": limit, "seed": seed})
+        requests += model._read(ids, keywords, kind=StreamKeywords)[0]
+    begun, ended = time.perf_counter(), itertools.count(1)
+
+    def tell(i: int, reply: Generation) -> None:
+        if reply.error is not None:
+            raise reply.error
+        if verbose:
+            print(f"[batch_generate] {next(ended)}/{len(requests)}", end="\r", flush=True)
+
+    made = results(model, requests, Call.of(options, None), Generation.at_end, tell)
     seconds = time.perf_counter() - begun
-    made = sum(len(h.tokens) for h in handles)
+    tokens = sum(len(r.tokens) for r in made)
     stats = BatchStats(
-        sum(h.stats.prompt_tokens for h in handles), made, seconds, made / max(seconds, 1e-9),
-        max(h.stats.peak_memory for h in handles) / 1e9,
+        sum(r.stats.prompt_tokens for r in made), tokens, seconds, tokens / max(seconds, 1e-9),
+        max(r.stats.peak_memory for r in made) / 1e9,
     )  # fmt: skip
     if verbose:
-        print(f"[batch_generate] {made} tokens, {stats.generation_tps:.3f} tokens-per-sec")
+        print(f"[batch_generate] {tokens} tokens, {stats.generation_tps:.3f} tokens-per-sec")
     return BatchResponse(
-        [h.text for h in handles], stats, [_ids(model, h) for h in handles] if return_token_ids else None,
-        [[e.logprob for e in h.logprobs or []] for h in handles] if return_logprobs else None,
+        [r.text for r in made], stats, [_ids(model, r.tokens) for r in made] if return_token_ids else None,
+        [[e.logprob for e in r.logprobs or []] for r in made] if return_logprobs else None,
     )  # fmt: skip
 
 
-def _run(model: Model, calls: Sequence[tuple[Any, dict[str, Any]]], verbose: bool) -> list[SlotHandle]:
-    """Keeps the slots full until every call has its reply."""
-    handles: list[SlotHandle] = []
-    try:
-        while len(handles) < len(calls) or not all(h.done for h in handles):
-            while len(handles) < len(calls):
-                try:
-                    handles.append(model.open(calls[len(handles)][0], **calls[len(handles)][1]))
-                except CapacityError:
-                    if all(h.done for h in handles):
-                        raise  # not a matter of waiting
-                    break
-            model.step()
-            for handle in handles:
-                if handle.error is not None:
-                    raise handle.error
-                if handle.done:
-                    handle.close()
-            if verbose:
-                print(f"[batch_generate] {sum(h.done for h in handles)}/{len(calls)}", end="\r", flush=True)
-    finally:
-        for handle in handles:
-            handle.close()
-    return handles
+def _responses(model: Model, handle: SlotHandle, call: Call) -> Generator[GenerationResponse]:
+    count = 0
+    with closing(pieces(model, handle, call)) as gained:
+        for piece in gained:
+            last = len(piece.tokens) - 1
+            for i, token in enumerate(piece.tokens):
+                count += 1
+                entry = piece.logprobs[i] if piece.logprobs else None
+                ended = (piece.text, piece.finish_reason) if i == last else ("", None)
+                yield _response(handle, token, entry, count, *ended)
+            if piece.finish_reason is not None and last < 0:  # cancelled: no token of its own tells it
+                yield _response(handle, model.tokenizer.eos_id, None, count, piece.text, piece.finish_reason)
 
 
-def _responses(model: Model, handle: SlotHandle) -> Iterator[GenerationResponse]:
-    shown = seen = 0
-    with handle:
-        while seen < len(handle.tokens) or not handle.done:
-            if not handle.done:
-                model.step()
-            done, tokens, text = handle.done, handle.tokens, handle.text
-            if handle.error is not None:
-                raise handle.error
-            for i in range(seen, len(tokens)):
-                last = i + 1 == len(tokens)
-                yield _response(
-                    handle, i, text[shown:] if last else "", handle.finish_reason if last and done else None
-                )
-            seen, shown = len(tokens), len(text)
-
-
-def _response(handle: SlotHandle, i: int, text: str, finish_reason: str | None) -> GenerationResponse:
-    stats, logprobs = handle.stats, handle.logprobs
+def _response(
+    handle: SlotHandle, token: int, logprobs: TokenLogprobs | None, count: int, text: str, finish_reason: str | None
+) -> GenerationResponse:
+    stats = handle.stats
     return GenerationResponse(
-        text, handle.tokens[i], None if logprobs is None else logprobs[i], stats.prompt_tokens, stats.prompt_tps or 0.0,
-        i + 1, stats.generation_tps or 0.0, stats.peak_memory / 1e9, finish_reason,
+        text, token, logprobs, stats.prompt_tokens, stats.prompt_tps or 0.0, count, stats.generation_tps or 0.0,
+        stats.peak_memory / 1e9, finish_reason,
     )  # fmt: skip
 
 
-def _ids(model: Model, handle: SlotHandle) -> list[int]:
+def _ids(model: Model, tokens: list[int]) -> list[int]:
     """Tokens without the eos, as mlx-lm gives them."""
-    tokens = handle.tokens
     return tokens[:-1] if tokens and tokens[-1] == model.tokenizer.eos_id else tokens

@@ -28,6 +28,7 @@ class SlotHandle:
     def __init__(self, model: Model, slot: Slot):
         self._model, self._slot, self._open = model, slot, True
         self._reply, self._read = slot.reply, Moment()
+        slot.attend()
 
     @property
     def text(self) -> str:
@@ -83,6 +84,7 @@ class SlotHandle:
 
     def read(self) -> Piece:
         """What came since the last `read`, all of one moment: text, tokens, logprobs; and how the reply ended."""
+        self._slot.attend()
         reply = self._slot.reply
         before = self._read if reply is self._reply else Moment()
         self._reply, self._read = reply, reply.now

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, Protocol, SupportsFloat, SupportsIndex, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat, SupportsIndex, TypeAlias, TypedDict
+
+if TYPE_CHECKING:
+    from tensorfold.chat import ChatReply
+    from tensorfold.results import Generation
 
 
 class Array(Protocol):
@@ -17,6 +21,12 @@ class Array(Protocol):
     def ndim(self) -> int: ...
 
     def tolist(self) -> Any: ...
+
+
+class Cancel(Protocol):
+    """What ends a call: a threading.Event, or what tells as it does whether it is set."""
+
+    def is_set(self) -> bool: ...
 
 
 Prompt: TypeAlias = "str | Sequence[SupportsIndex]"
@@ -62,7 +72,37 @@ class TextKeywords(TypedDict, total=False):
 
 
 class Keywords(ReplyKeywords, TextKeywords, total=False):
-    """What generate, stream, open and extend take beside a prompt."""
+    """What extend takes beside a prompt."""
+
+
+class WaitKeywords(TypedDict, total=False):
+    """Whether a call waits for a slot when all are open: True, False, or for how many seconds."""
+
+    wait: bool | SupportsFloat | None
+
+
+class CancelKeywords(WaitKeywords, total=False):
+    """How a call waits for a slot, and what ends it."""
+
+    cancel: Cancel | None
+
+
+class OpenKeywords(Keywords, WaitKeywords, total=False):
+    """What open takes beside a prompt."""
+
+
+class StreamKeywords(Keywords, CancelKeywords, total=False):
+    """What stream takes beside a prompt."""
+
+
+class GenerateKeywords(StreamKeywords, total=False):
+    """What generate takes beside prompts and n."""
+
+    on_result: Callable[[int, Generation], Any] | None
+
+
+class ScoreKeywords(TextKeywords, WaitKeywords, total=False):
+    """What score takes beside prompt and continuation."""
 
 
 class ConversationKeywords(TypedDict, total=False):
@@ -75,8 +115,14 @@ class ConversationKeywords(TypedDict, total=False):
     continue_final_message: bool
 
 
-class ChatKeywords(ReplyKeywords, ConversationKeywords, total=False):
-    """What chat and stream_chat take beside messages and tools."""
+class StreamChatKeywords(ReplyKeywords, ConversationKeywords, CancelKeywords, total=False):
+    """What stream_chat takes beside messages and tools."""
+
+
+class ChatKeywords(StreamChatKeywords, total=False):
+    """What chat takes beside messages, tools and n."""
+
+    on_result: Callable[[int, ChatReply], Any] | None
 
 
 def names(kind: type) -> frozenset[str]:

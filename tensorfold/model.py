@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
 
-from tensorfold import arguments, loading
+from tensorfold import arguments, loading, rounds
 from tensorfold import keywords as kw
 from tensorfold.chat import ChatPiece, ChatReply, chat, stream_chat
 from tensorfold.checkpoint.hub import Access, resolve
 from tensorfold.config import ModelConfig
 from tensorfold.engine import save
-from tensorfold.engine.engine import CapacityError, Engine
+from tensorfold.engine.engine import Engine
 from tensorfold.engine.slot import Slot
 from tensorfold.engine.worker import Gone
 from tensorfold.handle import SlotHandle
@@ -22,8 +22,9 @@ from tensorfold.life import Life
 from tensorfold.memory import MemoryUse
 from tensorfold.network.streaming import Streaming
 from tensorfold.progress import wanted
-from tensorfold.requests import Reader, Request, prompt_progress
-from tensorfold.results import Generation, Piece
+from tensorfold.requests import Reader, Request
+from tensorfold.results import Generation, Piece, one_of
+from tensorfold.rounds import Call, opener
 from tensorfold.scoring import Score, score
 from tensorfold.state import files
 from tensorfold.text.tokenizer import Tokenizer
@@ -38,7 +39,8 @@ class Model:
     """A DeepSeek-V4.1 text model with its caches and open slots.
 
     Threads: every method may be called from any thread; one thread of the model's own runs all of its arrays, so calls
-    take turns round by round, and `step` (as `generate` and `stream`) advances every open slot, whoever opened it.
+    take turns round by round. Who has a slot runs rounds, which advance every open slot, whoever opened it; who waits
+    for one runs none, and gets it first come, first served.
     """
 
     def __init__(self, life: Life):
@@ -130,7 +132,7 @@ class Model:
     @property
     def max_context(self) -> int:
         """Positions that a slot may reach."""
-        self._life.worker.check()
+        self._alive()
         return self._max_context
 
     def memory(self) -> MemoryUse:
@@ -145,15 +147,19 @@ class Model:
     # ---- generate
 
     @overload
-    def generate(self, prompt: kw.Prompt, *, n: None = None, **options: Unpack[kw.Keywords]) -> Generation: ...  # type: ignore[overload-overlap]
+    def generate(self, prompt: kw.Prompt, *, n: None = None, **options: Unpack[kw.GenerateKeywords]) -> Generation: ...  # type: ignore[overload-overlap]
     @overload
-    def generate(self, prompt: kw.Prompts, *, n: None = None, **options: Unpack[kw.Keywords]) -> list[Generation]: ...
-    @overload
-    def generate(self, prompt: Any, *, n: SupportsIndex, **options: Unpack[kw.Keywords]) -> list[Generation]: ...
-    @overload
-    def generate(self, prompt: kw.Array, **options: Unpack[kw.Keywords]) -> Generation | list[Generation]: ...
     def generate(
-        self, prompt: Any, *, n: SupportsIndex | None = None, **options: Unpack[kw.Keywords]
+        self, prompt: kw.Prompts, *, n: None = None, **options: Unpack[kw.GenerateKeywords]
+    ) -> list[Generation]: ...
+    @overload
+    def generate(
+        self, prompt: Any, *, n: SupportsIndex, **options: Unpack[kw.GenerateKeywords]
+    ) -> list[Generation]: ...
+    @overload
+    def generate(self, prompt: kw.Array, **options: Unpack[kw.GenerateKeywords]) -> Generation | list[Generation]: ...
+    def generate(
+        self, prompt: Any, *, n: SupportsIndex | None = None, **options: Unpack[kw.GenerateKeywords]
     ) -> Generation | list[Generation]:
         """Replies to one prompt, or to a list of them (a list in is a list out); more prompts than slots queue.
 
@@ -161,66 +167,24 @@ class Model:
         Keywords: max_tokens, temperature (or temp), top_p, top_k, min_p, repetition_penalty, logit_bias, stop,
         seed (a list for several prompts), logprobs, skip_special_tokens (False shows them in `text`), draft,
         max_drafts, add_bos, parse_special, prompt_progress_callback(done, total).
-        Raises ValueError or TypeError before anything is computed, NumericError when logits are not finite.
+        on_result(i, generation): called with each reply as it ends.
+        wait: how long for the first slot when all are open: True, seconds, or False for CapacityError at once. By
+        default as long as somebody may free one: CapacityError where open handles of this thread hold them all.
+        cancel: a threading.Event; once it is set, by any thread, replies end with finish_reason "cancelled".
+        Raises ValueError or TypeError before anything is computed. A single reply that fails raises what ended it, as
+        NumericError when logits are not finite; in a list it has finish_reason "error" and `error`, and others go on.
         """
-        requests, many = self._read(prompt, options, n)
-        handles = self._run(requests, options.get("prompt_progress_callback"))
-        results = [Generation.of(h) for h in handles]
-        return results if many else results[0]
+        requests, many = self._read(prompt, options, n, kw.GenerateKeywords)
+        made = rounds.results(self, requests, Call.of(options, None), Generation.at_end, options.get("on_result"))
+        return made if many else one_of(made)
 
-    def _run(
-        self,
-        requests: list[Request],
-        callback: Callable[[int, int], Any] | None,
-        after: Callable[[list[SlotHandle]], None] = lambda handles: None,
-    ) -> list[SlotHandle]:
-        """Runs requests in as many slots as there are; `after` each round takes the handles of those begun."""
-        handles: list[SlotHandle] = []
-        try:
-            while len(handles) < len(requests) or not all(h.done for h in handles):
-                self._admit(requests, handles)
-                self.step()
-                prompt_progress(callback, [h.prompt_done for h in handles], [len(r.ids) for r in requests])
-                after(handles)
-                for handle in handles:
-                    if handle.done:
-                        handle.close()  # its slot is free for the next in line
-                    if handle.error is not None:
-                        raise handle.error
-                if len(handles) < len(requests) and self._stuck():
-                    raise CapacityError("every slot is held by an open handle: close one to let the others go on")
-        finally:
-            for handle in handles:
-                handle.close()
-        return handles
-
-    def _admit(self, requests: list[Request], handles: list[SlotHandle]) -> None:
-        """Opens as many of the requests in line as there are slots."""
-        line = requests[len(handles) :]
-        handles += self._open_slots(lambda engine: _admitted(engine, line)) if line else []
-
-    def _stuck(self) -> bool:
-        return self._call(lambda engine: engine.stuck)
-
-    def stream(self, prompt: kw.OnePrompt, **options: Unpack[kw.Keywords]) -> Iterator[Piece]:
+    def stream(self, prompt: kw.OnePrompt, **options: Unpack[kw.StreamKeywords]) -> Iterator[Piece]:
         """Pieces of one reply as they come; the last one has finish_reason and stats.
-        Arguments are checked at the call."""
-        handle = self._open(prompt, options, passing=True)
-        return self._pieces(handle, options.get("prompt_progress_callback"))
 
-    def _pieces(self, handle: SlotHandle, callback: Callable[[int, int], None] | None) -> Iterator[Piece]:
-        shown, seen = 0, 0
-        with handle:
-            while not handle.done:
-                self.step()
-                prompt_progress(callback, [handle.prompt_done], [handle.stats.prompt_tokens])
-                text, tokens = handle.text, handle.tokens
-                if len(tokens) > seen and not handle.done:
-                    yield Piece(text[shown:], tokens[seen:])
-                    shown, seen = len(text), len(tokens)
-            if handle.error is not None:
-                raise handle.error
-            yield Piece(handle.text[shown:], handle.tokens[seen:], handle.finish_reason, handle.stats)
+        Keywords as in `generate` but on_result, with wait=False by default: CapacityError when all slots are open.
+        Arguments are checked, and a slot is waited for, at the call.
+        """
+        return rounds.pieces(self, *self._begin(prompt, options))
 
     @overload
     def chat(
@@ -245,34 +209,43 @@ class Model:
         thinking: on unless False. reasoning_effort: 1..100, low, medium, high, max or none.
         Keywords: tool_choice (auto, none, required), response_format, continue_final_message, and those of `generate`
         but add_bos and parse_special; a stop string counts in the content alone, max_tokens is by default what a reply
-        of this kind may need. Raises ValueError or TypeError naming the message, ImportError without the extra.
+        of this kind may need. A reply that fails is told as in `generate`.
+        Raises ValueError or TypeError naming the message, ImportError without the extra.
         """
         return chat(self, messages, tools, options, n)
 
     def stream_chat(
-        self, messages: kw.Messages, tools: kw.Tools = None, **options: Unpack[kw.ChatKeywords]
+        self, messages: kw.Messages, tools: kw.Tools = None, **options: Unpack[kw.StreamChatKeywords]
     ) -> Generator[ChatPiece]:
         """Pieces of the answer as they become certain; the last holds the ChatReply.
-        Arguments as in `chat`, checked at the call."""
+
+        Arguments as in `chat` but on_result, checked at the call; wait and cancel as in `stream`.
+        """
         return stream_chat(self, messages, tools, options)
 
     @overload
-    def score(self, prompt: kw.OnePrompt, continuation: kw.Prompt, **text: Unpack[kw.TextKeywords]) -> Score: ...  # type: ignore[overload-overlap]
+    def score(self, prompt: kw.OnePrompt, continuation: kw.Prompt, **options: Unpack[kw.ScoreKeywords]) -> Score: ...  # type: ignore[overload-overlap]
     @overload
-    def score(self, prompt: kw.OnePrompt, continuation: kw.Prompts, **text: Unpack[kw.TextKeywords]) -> list[Score]: ...
-    def score(self, prompt: Any, continuation: Any, **text: Unpack[kw.TextKeywords]) -> Score | list[Score]:
+    def score(
+        self, prompt: kw.OnePrompt, continuation: kw.Prompts, **options: Unpack[kw.ScoreKeywords]
+    ) -> list[Score]: ...
+    def score(self, prompt: Any, continuation: Any, **options: Unpack[kw.ScoreKeywords]) -> Score | list[Score]:
         """Log-probabilities of a continuation, or of each of a list of them, after one prompt.
 
         prompt, continuation: str (the continuation without bos) or ids. The values are those that
         `generate(logprobs=...)` gives for the same tokens, bit for bit.
+        Keywords: add_bos, parse_special, and wait as in `open`.
         Raises CapacityError when both do not fit or all slots are open.
         """
-        return score(self, prompt, continuation, text)
+        return score(self, prompt, continuation, options)
 
-    def open(self, prompt: kw.OnePrompt, **options: Unpack[kw.Keywords]) -> SlotHandle:
-        """A slot for one prompt, advanced by `step`; keywords as in `generate`.
-        Raises CapacityError when all slots are open."""
-        return self._open(prompt, options)
+    def open(self, prompt: kw.OnePrompt, **options: Unpack[kw.OpenKeywords]) -> SlotHandle:
+        """A slot for one prompt, advanced by `step`; keywords as in `generate`, but cancel and on_result.
+
+        Raises CapacityError when all slots are open; with wait=True or seconds, when none came free in that time.
+        """
+        request, call = self._one(prompt, options, kw.OpenKeywords), Call.of(options)
+        return self._enter(opener(request, call, passing=False), call)
 
     def step(self) -> bool:
         """One round over all open slots; True while any of them is unfinished. Threads that call it at the same time
@@ -281,21 +254,17 @@ class Model:
 
     def remember(self, prompt: kw.AnyPrompt, *, add_bos: bool = True, parse_special: bool | None = None) -> None:
         """Computes a prompt's beginning once and keeps it (within prefix_bytes) for prompts that share it."""
-        self._life.worker.check()
+        self._alive()
         requests, _ = self._reader.requests(prompt, {"add_bos": add_bos, "parse_special": parse_special})
         for r in requests:
-            with self._open_slot(partial(Engine.prefill, ids=r.ids)) as handle:
-                while not handle.done:
-                    self.step()
-                if handle.error is not None:
-                    raise handle.error
+            rounds.finish(self, self._open_slot(partial(Engine.prefill, ids=r.ids)), Call())
 
     def restore(self, path: str | Path, *, draft: bool | None = None, max_drafts: int | None = None) -> SlotHandle:
         """A slot continued from a file that `SlotHandle.save` wrote; draft and max_drafts as in `open`.
 
         Raises SaveError (a ValueError) for another checkpoint or a damaged file, CapacityError if it does not fit.
         """
-        self._life.worker.check()
+        self._alive()
         drafts = self._reader.drafts(draft, max_drafts)
         file = arguments.path("path", path)
         saved = save.read(file, *self._saves)
@@ -317,7 +286,7 @@ class Model:
         self._dropped.append(slot)
 
     def _fork(self, slot: Slot, seed: int | None) -> SlotHandle:
-        self._life.worker.check()
+        self._alive()
         params = slot.params if seed is None else self._reader.seeded(slot.params, seed)
         return self._open_slot(lambda engine: engine.fork(slot, params))
 
@@ -340,38 +309,49 @@ class Model:
         """What a job of the model's own thread gives. The engine never leaves it, so no traceback can hold it."""
         return self._life.run(lambda parts: job(parts.engine))
 
-    def _open(self, prompt: Any, options: Mapping[str, Any], passing: bool = False) -> SlotHandle:
-        return self._begin(self._one(prompt, options), passing)
+    def _alive(self) -> None:
+        """Raises RuntimeError if the model is closed, or was loaded in another process."""
+        self._life.worker.check()
 
-    def _begin(self, r: Request, passing: bool = True) -> SlotHandle:
-        return self._open_slot(lambda engine: _opened(engine, r, passing))
+    def _begin(self, prompt: Any, options: Mapping[str, Any]) -> tuple[SlotHandle, Call]:
+        """One reply that ends its slot, its arguments checked."""
+        request, call = self._one(prompt, options, kw.StreamKeywords), Call.of(options)
+        return self._enter(opener(request, call), call), call
+
+    def _enter(self, make: Callable[[Engine], Slot], call: Call) -> SlotHandle:
+        """A handle that has its slot, waited for as the call says; or one that the call cancelled before."""
+        handle = self._open_slot(make)
+        try:
+            rounds.wait_for_slot(self, handle, call)
+            if handle.error is not None:
+                raise handle.error
+            if handle.done and not call.cancelled:
+                self._alive()
+            return handle
+        except BaseException:
+            handle.close()
+            raise
 
     def _open_slot(self, make: Callable[[Engine], Slot]) -> SlotHandle:
-        (handle,) = self._open_slots(lambda engine: (make(engine),))
-        return handle
-
-    def _open_slots(self, make: Callable[[Engine], Iterable[Slot]]) -> list[SlotHandle]:
+        """A handle that has its slot or stands in line for one, as `make` opens it."""
         made: list[Slot] = []
-
-        def collect(engine: Engine) -> None:
-            for slot in make(engine):
-                made.append(slot)
-
         try:
-            self._call(collect)
-            return [SlotHandle(self, slot) for slot in made]
+            self._call(lambda engine: made.append(make(engine)))
+            return SlotHandle(self, made[0])
         except BaseException:
             self._life.worker.post(lambda: self._dropped.extend(made))  # interrupted: nobody holds what was opened
             raise
 
-    def _read(self, prompt: Any, options: Mapping[str, Any], n: Any = None) -> tuple[list[Request], bool]:
+    def _read(
+        self, prompt: Any, options: Mapping[str, Any], n: Any = None, kind: type = kw.Keywords
+    ) -> tuple[list[Request], bool]:
         """Checked requests, none of them too long for the context."""
-        self._life.worker.check()
-        requests, many = self._reader.requests(prompt, options, n)
-        self._check(requests)
+        self._alive()
+        requests, many = self._reader.requests(prompt, options, n, kind)
+        self._fit(requests)
         return requests, many
 
-    def _check(self, requests: Iterable[Request]) -> None:
+    def _fit(self, requests: Iterable[Request]) -> None:
         """Raises CapacityError for a prompt and reply that are too long for the context."""
 
         def check(engine: Engine) -> None:
@@ -380,21 +360,9 @@ class Model:
 
         self._call(check)
 
-    def _one(self, prompt: Any, options: Mapping[str, Any]) -> Request:
-        self._life.worker.check()
-        requests, many = self._reader.requests(prompt, options)
+    def _one(self, prompt: Any, options: Mapping[str, Any], kind: type = kw.Keywords) -> Request:
+        self._alive()
+        requests, many = self._reader.requests(prompt, options, kind=kind)
         if many:
             raise ValueError("one prompt is wanted here, not a list of prompts: open each, or use generate")
         return requests[0]
-
-
-def _admitted(engine: Engine, requests: Iterable[Request]) -> Iterator[Slot]:
-    """A slot for each of the requests in line, while there are any."""
-    for r in requests:
-        if not engine.free:
-            return
-        yield _opened(engine, r)
-
-
-def _opened(engine: Engine, r: Request, passing: bool = True) -> Slot:
-    return engine.open(r.ids, r.params, r.max_drafts, passing=passing, keep_at=r.keep_at)

@@ -3,13 +3,13 @@ knows no engine and no arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from tensorfold.arguments import flag, integer
+from tensorfold.arguments import flag, integer, shown
 from tensorfold.config import ModelConfig
 from tensorfold.engine.params import KEYWORDS, SamplingParams, parse
 from tensorfold.keywords import Keywords, TextKeywords, names, refuse_unknown
@@ -34,13 +34,17 @@ class Reader:
     def __init__(self, tokenizer: Tokenizer, config: ModelConfig, drafter: bool):
         self.tokenizer, self.config, self.drafter = tokenizer, config, drafter
 
-    def requests(self, prompt: Any, options: Mapping[str, Any], n: Any = None) -> tuple[list[Request], bool]:
-        """A request for each reply in order, and whether a list is wanted.
+    def requests(
+        self, prompt: Any, options: Mapping[str, Any], n: Any = None, kind: type = Keywords
+    ) -> tuple[list[Request], bool]:
+        """A request for each reply in order, and whether a list is wanted. kind: which keywords the call takes.
         Raises TypeError and ValueError naming the argument."""
-        refuse_unknown(options, names(Keywords))
+        refuse_unknown(options, names(kind))
         copies = None if n is None else integer("n", n, 1)
         drafts = self.drafts(options.get("draft"), options.get("max_drafts"))
-        _callback(options.get("prompt_progress_callback"))
+        for name, form in (("prompt_progress_callback", "done, total"), ("on_result", "i, generation")):
+            if options.get(name) is not None and not callable(options[name]):
+                raise TypeError(f"{name}={shown(options[name])} must be callable as f({form})")
         prompts, many = parse_prompts(prompt, self.tokenizer, self.config, **text_flags(options))
         prompts = [ids for ids in prompts for _ in range(copies or 1)]
         choices = self._choices(options, len(prompts), copies)
@@ -79,12 +83,7 @@ def text_flags(options: Mapping[str, Any]) -> dict[str, bool]:
     return {name: flag(name, options[name]) for name in names(TextKeywords) if options.get(name) is not None}
 
 
-def _callback(value: Callable[[int, int], Any] | None) -> None:
-    if value is not None and not callable(value):
-        raise TypeError(f"prompt_progress_callback={value!r} must be callable as f(done, total)")
-
-
-def prompt_progress(callback: Callable[[int, int], Any] | None, done: Sequence[int], total: Sequence[int]) -> None:
+def prompt_progress(callback: Callable[[int, int], Any] | None, done: int, total: int) -> None:
     """Tells a callback how many prompt tokens of a call are computed."""
     if callback is not None:
-        callback(sum(done), sum(total))
+        callback(done, total)

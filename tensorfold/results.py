@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tensorfold.engine.reply import Moment, Reply, Stats, TokenLogprobs
 
 if TYPE_CHECKING:
     from tensorfold.handle import SlotHandle
+
+
+class Failing(Protocol):
+    """A reply that may have failed."""
+
+    @property
+    def error(self) -> Exception | None: ...
+
+
+F = TypeVar("F", bound=Failing)
+
+
+def one_of(made: Sequence[F]) -> F:
+    """The only reply of a call that wanted one. Raises what ended it with an error."""
+    (only,) = made
+    if only.error is not None:
+        raise only.error
+    return only
 
 
 def cut(text: str, most: int = 60) -> str:
@@ -22,7 +41,7 @@ class Generation:
 
     text: the reply, cut before a stop string. tokens: ids, with the eos or the token that completed a stop string.
     finish_reason: stop, length, cancelled or error. seed: the one that was used. logprobs: one entry a token, if asked.
-    text_with_special: all of `tokens` written out, special ones too, cut nowhere.
+    text_with_special: all of `tokens` written out, special ones too, cut nowhere. error: what ended it with "error".
     """
 
     text: str
@@ -32,16 +51,19 @@ class Generation:
     seed: int
     logprobs: list[TokenLogprobs] | None = None
     text_with_special: str = ""
+    error: Exception | None = None
 
     def __repr__(self) -> str:
         return f"Generation({cut(self.text)}, {len(self.tokens)} tokens, {self.finish_reason}, seed={self.seed})"
 
     @staticmethod
-    def of(handle: SlotHandle) -> Generation:
-        """The reply of a slot that is done."""
+    def at_end(i: int, handle: SlotHandle, piece: Piece) -> Generation | None:
+        """The reply of a slot whose newest piece is its last."""
+        if piece.finish_reason is None:
+            return None
         return Generation(
-            handle.text, handle.tokens, handle.finish_reason or "stop", handle.stats, handle.seed, handle.logprobs,
-            handle.text_with_special,
+            handle.text, handle.tokens, piece.finish_reason, handle.stats, handle.seed, handle.logprobs,
+            handle.text_with_special, handle.error,
         )  # fmt: skip
 
 

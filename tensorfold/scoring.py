@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import fsum
 from typing import TYPE_CHECKING, Any
 
 from tensorfold.engine.engine import Engine
-from tensorfold.engine.slot import Slot
-from tensorfold.keywords import TextKeywords, names, refuse_unknown
+from tensorfold.keywords import ScoreKeywords, names, refuse_unknown
 from tensorfold.requests import text_flags
+from tensorfold.rounds import Call, finish
 from tensorfold.text.prompts import parse_prompts
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Score:
 
 def score(model: Model, prompt: Any, continuation: Any, options: Mapping[str, Any]) -> Score | list[Score]:
     """Scores one continuation, or each of a list of them, of one prompt."""
-    refuse_unknown(options, names(TextKeywords))
+    refuse_unknown(options, names(ScoreKeywords))
     tokenizer, config, flags = model.tokenizer, model.config, text_flags(options)
     prompts, many = parse_prompts(prompt, tokenizer, config, **flags)
     if many:
@@ -42,22 +43,13 @@ def score(model: Model, prompt: Any, continuation: Any, options: Mapping[str, An
         targets, many = parse_prompts(continuation, tokenizer, config, **{**flags, "add_bos": False})
     except (ValueError, TypeError) as error:
         raise type(error)(f"continuation: {error}") from None
-    scores = [_one(model, prompts[0], ids) for ids in targets]
+    call = Call.of(options)
+    scores = [_one(model, prompts[0], ids, call) for ids in targets]
     return scores if many else scores[0]
 
 
-def _one(model: Model, ids: list[int], targets: list[int]) -> Score:
-    handle = model._open_slot(_opener(ids, targets))
-    with handle:
-        while not handle.done:
-            model.step()
-        if handle.error is not None:
-            raise handle.error
-        if handle.finish_reason != "length":
-            raise RuntimeError("the model was closed while it scored")
-        found = [entry.logprob for entry in handle.logprobs or []]
+def _one(model: Model, ids: list[int], targets: list[int], call: Call) -> Score:
+    handle = model._enter(partial(Engine.score, ids=ids, targets=targets, waits=call.wait is not False), call)
+    finish(model, handle, call)
+    found = [entry.logprob for entry in handle.logprobs or []]
     return Score(fsum(found), found, targets)
-
-
-def _opener(ids: list[int], targets: list[int]) -> Callable[[Engine], Slot]:
-    return lambda engine: engine.score(ids, targets)

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 
 import mlx.core as mx
 
@@ -38,6 +39,7 @@ class Engine:
         self.memory = memory = lanes.memory
         self.prefixes = PrefixStore(prefix_bytes, memory.page_bytes, memory.drop)
         self.slots: list[Slot] = []
+        self._line: deque[Slot] = deque()  # slots that wait for a place, first come first served
         self.dropped: deque[Slot] = deque()  # freed at the next call; takes more from any thread and any finaliser
 
     # ---- slots
@@ -47,11 +49,6 @@ class Engine:
         """Slots that can be opened."""
         self._collect()
         return self.memory.free
-
-    @property
-    def stuck(self) -> bool:
-        """Whether no slot can be opened and none of the open ones is still going."""
-        return not self.free and all(s.done for s in self.slots)
 
     def check(self, ids: Sequence[int], params: SamplingParams) -> None:
         """Raises CapacityError when prompt and reply cannot fit the context."""
@@ -72,18 +69,18 @@ class Engine:
 
     def open(
         self, ids: Sequence[int], params: SamplingParams, max_drafts: int, silent: bool = False, passing: bool = False,
-        keep_at: Sequence[int] = (),
+        keep_at: Sequence[int] = (), waits: bool = False,
     ) -> Slot:  # fmt: skip
         """A slot for a prompt, started from the longest kept beginning; a passing one is freed when its reply ends.
 
         keep_at: lengths of the prompt at which its state is kept for later prompts, beside the usual ones.
+        waits: it stands in line where no place is free.
         """
         if not silent:
             self.check(ids, params)
-        slot = self._new_slot(ids, params, max_drafts)
+        slot = Slot(ids, params, self.tokenizer, max_drafts)
         slot.silent, slot.passing, slot.keep_at = silent, passing, tuple(keep_at)
-        self._reuse(slot)
-        return slot
+        return self._enter(slot, waits)
 
     def prefill(self, ids: Sequence[int]) -> Slot:
         """A silent slot whose rounds fill the caches with a beginning, which is then kept for later prompts."""
@@ -91,7 +88,7 @@ class Engine:
             raise CapacityError(f"{len(ids)} tokens do not fit the context of {self.max_context}{self._larger}")
         return self.open(ids, SamplingParams(), 0, silent=True, passing=True)
 
-    def score(self, ids: Sequence[int], targets: Sequence[int]) -> Slot:
+    def score(self, ids: Sequence[int], targets: Sequence[int], waits: bool = False) -> Slot:
         """A silent slot whose rounds collect the log-probabilities of `targets` after `ids`."""
         rows = len(ids) + len(targets) - 1
         if rows > self.max_context:
@@ -99,10 +96,9 @@ class Engine:
                 f"{len(ids)} prompt and {len(targets)} continuation tokens do not fit "
                 f"{self.max_context} positions{self._larger}"
             )
-        slot = self._new_slot([*ids, *targets[:-1]], SamplingParams(logprobs=0), 0)
-        slot.silent, slot.targets, slot.keep_at = True, list(targets), (len(ids) - 1,)
-        self._reuse(slot, len(ids))
-        return slot
+        slot = Slot([*ids, *targets[:-1]], SamplingParams(logprobs=0), self.tokenizer, 0)
+        slot.silent, slot.passing, slot.targets, slot.keep_at = True, True, list(targets), (len(ids) - 1,)
+        return self._enter(slot, waits)
 
     def extend(self, slot: Slot, ids: Sequence[int], params: SamplingParams, max_drafts: int) -> None:
         """Begins another reply after more ids."""
@@ -124,8 +120,7 @@ class Engine:
         self._need_place()
         twin = slot.twin(params)
         self.memory.share(slot, twin)
-        self.slots.append(twin)
-        return twin
+        return self._seated(twin)
 
     def adopt(self, slot: Slot, state: Snapshot) -> None:
         """Gives a slot made elsewhere (a restored one) a place and its state."""
@@ -133,23 +128,28 @@ class Engine:
         self.memory.open(slot)
         self.memory.put(slot, state)
         slot.committed = slot.stats.reused_tokens = state.length
-        self.slots.append(slot)
+        self._seated(slot)
 
     def cancel(self, slot: Slot) -> None:
-        """Ends a slot's reply where it is."""
+        """Ends a slot's reply where it is; one that waits leaves the line."""
+        if slot in self._line:
+            self._line.remove(slot)
         slot.finish("cancelled")
 
     def close(self, slot: Slot) -> None:
-        """Frees a slot's place and pages."""
+        """Frees a slot's place and pages, which the next in line gets."""
+        if slot in self._line:
+            self.cancel(slot)
         if slot in self.slots:
             slot.finish("cancelled")
             self.slots.remove(slot)
             LOG.debug("slot %d: closed after %d ids, %s", slot.place, len(slot.ids), slot.finish_reason)
             self.memory.close(slot)
+            self._admit()
 
     def end(self) -> None:
-        """Frees every slot."""
-        for slot in list(self.slots):
+        """Frees every slot, and ends the line."""
+        for slot in [*self._line, *self.slots]:
             self.close(slot)
 
     # ---- rounds
@@ -157,10 +157,22 @@ class Engine:
     def step(self) -> bool:
         """One round over all open slots; True while any is unfinished."""
         self._collect()
+        self._round(self.slots)
+        return any(not s.done for s in self.slots)
+
+    def carry_on(self, slots: Collection[Slot]) -> None:
+        """One round over some slots alone; who reads them is told what goes wrong."""
+        self._collect()
+        with suppress(Exception):
+            self._round([s for s in self.slots if s in slots])
+
+    # ---- inside
+
+    def _round(self, slots: Sequence[Slot]) -> None:
         try:
-            ran = self.lanes.round(self.slots)
+            ran = self.lanes.round(slots)
         except Exception as error:
-            self._fail(error)
+            _fail(slots, error)
             self._retire()
             raise
         peak = mx.get_peak_memory()
@@ -168,16 +180,31 @@ class Engine:
             slot.stats.peak_memory = max(slot.stats.peak_memory, peak)
             self._remember(slot)
         self._retire()
-        return any(not s.done for s in self.slots)
 
-    # ---- inside
+    def _enter(self, slot: Slot, waits: bool) -> Slot:
+        """Puts a slot at the end of the line, of which as many begin as there are places."""
+        self._collect()
+        if not waits:
+            self._need_place()
+        self._line.append(slot)
+        self._admit()
+        return slot
 
-    def _new_slot(self, ids: Sequence[int], params: SamplingParams, max_drafts: int) -> Slot:
-        self._need_place()
-        slot = Slot(ids, params, self.tokenizer, max_drafts)
-        self.memory.open(slot)
+    def _admit(self) -> None:
+        while self._line and self.memory.free:
+            slot = self._line.popleft()
+            self.memory.open(slot)
+            try:
+                self._reuse(slot)
+                self._seated(slot)
+            except Exception as error:
+                self.memory.close(slot)
+                _fail([slot], error)  # for its caller, who need not be the one that runs this
+
+    def _seated(self, slot: Slot) -> Slot:
         self.slots.append(slot)
-        LOG.debug("slot %d: open with %d ids", slot.place, len(ids))
+        LOG.debug("slot %d: open with %d ids", slot.place, len(slot.ids))
+        slot.begun.set()
         return slot
 
     def _need_place(self) -> None:
@@ -185,7 +212,7 @@ class Engine:
         if not self.memory.free:
             count = self.memory.caches.slots
             larger = ", or load with a larger max_slots" if count < ROWS else ""
-            raise CapacityError(f"all {count} slots are open: close one, use generate (which queues){larger}")
+            raise CapacityError(f"all {count} slots are open: close one, or wait=True waits for one{larger}")
 
     def _retire(self) -> None:
         """Frees passing slots whose reply has ended, so that who waits for a place sees it at once."""
@@ -196,9 +223,9 @@ class Engine:
         while self.dropped:
             self.close(self.dropped.popleft())
 
-    def _reuse(self, slot: Slot, length: int | None = None) -> None:
-        """Starts a slot from the longest kept beginning that is shorter than its first `length` ids."""
-        state = self.prefixes.best(slot.ids[:length])
+    def _reuse(self, slot: Slot) -> None:
+        """Starts a slot from the longest kept beginning that it may share."""
+        state = self.prefixes.best(slot.ids[: slot.shareable])
         if state is not None:
             self.memory.put(slot, state)
             slot.committed = slot.stats.reused_tokens = state.length
@@ -219,10 +246,11 @@ class Engine:
         ):
             self.prefixes.add(self.memory.take(slot))
 
-    def _fail(self, error: Exception) -> None:
-        """A round that broke ends the slots that were in it; the engine can open new ones."""
-        for slot in self.slots:
-            if not slot.done:
-                LOG.warning("slot %d: %s", slot.place, error)
-                slot.error = error
-                slot.finish("error")
+
+def _fail(slots: Sequence[Slot], error: Exception) -> None:
+    """What went wrong ends the slots that were in it; the engine can open new ones."""
+    for slot in slots:
+        if not slot.done:
+            LOG.warning("slot %d: %s", slot.place, error)
+            slot.error = error
+            slot.finish("error")

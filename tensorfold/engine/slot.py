@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,8 +39,14 @@ class Slot:
         self.targets: list[int] = []  # tokens to score, the last of them after the last of ids
         self.keep_at: tuple[int, ...] = ()  # lengths at which the state is worth keeping
         self.passing = False  # gives its place back when its reply ends
+        self.begun = threading.Event()  # it has a place, or will get none
+        self.attend()
         self.error: Exception | None = None
         self.begin(len(self.ids), params)
+
+    def attend(self) -> None:
+        """Notes who looked at the reply, and when."""
+        self.reader, self.read_at = threading.current_thread(), time.monotonic()
 
     def begin(self, reply_start: int, params: SamplingParams) -> None:
         """Starts a reply after the ids that are there."""
@@ -102,6 +110,11 @@ class Slot:
     def _first_scored(self) -> int:
         return len(self.ids) - len(self.targets)
 
+    @property
+    def shareable(self) -> int:
+        """How many of the ids another prompt's state may hold: a row that scores is always computed."""
+        return self._first_scored + bool(self.targets)
+
     def resume(self, reply_start: int, finish_reason: str | None, logprobs: Sequence[TokenLogprobs]) -> None:
         """Rebuilds a reply whose ids are there already."""
         self.begin(reply_start, self.params)
@@ -159,3 +172,4 @@ class Slot:
         if not self.done:
             self.drafts = []
             self.reply.finish(reason, self.error)
+            self.begun.set()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tensorfold import ChatPiece, ChatReply, Generation, Model
-from tensorfold.results import Piece
+from tensorfold import CapacityError, ChatPiece, ChatReply, Generation, Model, NumericError
 from tensorfold.text.chat import encode_chat
 
 pytest.importorskip("deepseek_recipe", reason="deepseek-recipe is not installed")
@@ -143,42 +143,20 @@ def test_a_continued_message_goes_on(model: Model) -> None:
     assert head + rest.content == whole_reply.content
 
 
-class Script:
-    """Stands in for a slot: gives out scripted tokens, a few a round."""
-
-    def __init__(self, model: Model, tokens: list[int], finish_reason: str, step: int):
-        self._real, self._all, self._reason, self._step = model.open("x", max_tokens=1), tokens, finish_reason, step
-        self._read, self._made = 0, 0
-        self.stats, self.error, self.logprobs, self.seed, self.prompt_done = self._real.stats, None, None, 0, 0
-
-    def advance(self) -> None:
-        self._made = min(self._made + self._step, len(self._all))
-
-    @property
-    def done(self) -> bool:
-        return self._made == len(self._all)
-
-    def read(self) -> Piece:
-        before, self._read = self._read, self._made
-        return Piece("", self._all[before : self._made], self._reason if self.done else None)
-
-    def close(self) -> None:
-        self._real.close()
-
-    def __enter__(self) -> Script:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-
 def scripted(
     model: Model, monkeypatch: pytest.MonkeyPatch, text: str, end: str = "stop", step: int = 3, **options: Any
 ) -> ChatReply:
+    """The answer when the slot's rounds draw the tokens of `text`, a few each."""
     tokens = model.tokenizer.encode(text, add_bos=False, parse_special=True) + ([1] if end == "stop" else [])
-    script = Script(model, tokens, end, step)
-    monkeypatch.setattr(model, "_begin", lambda request: script)
-    monkeypatch.setattr(model, "step", script.advance)
+
+    def rounds() -> None:
+        (slot,) = model._slots
+        for token in tokens[:step]:
+            slot.reply.add(token)
+        del tokens[:step]
+        slot.reply.publish() if tokens else slot.finish(end)
+
+    monkeypatch.setattr(model, "step", rounds)
     try:
         return whole(model.stream_chat(DOG, **options))
     finally:
@@ -219,6 +197,51 @@ def test_a_role_mark_in_a_reply_ends_it(model: Model, monkeypatch: pytest.Monkey
 
 def test_a_cancelled_reply_says_so(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     assert scripted(model, monkeypatch, "Hi", end="cancelled", thinking=False).finish_reason == "cancelled"
+
+
+def test_a_chat_is_cancelled_from_another_thread_and_waits_if_told_to(model: Model) -> None:
+    stop = threading.Event()
+
+    def progress(done: int, total: int) -> None:
+        stop.set() if done == total else None
+
+    reply = model.chat(DOG, thinking=False, max_tokens=4000, cancel=stop, prompt_progress_callback=progress)
+    assert reply.finish_reason == "cancelled" and reply.stats.generated_tokens == len(reply.tokens) < 20
+    held = [model.open("x", max_tokens=1) for _ in range(8)]
+    with pytest.raises(CapacityError, match="all 8 slots are open"):
+        model.stream_chat(DOG, thinking=False)
+    with pytest.raises(CapacityError, match="within 0.05 s"):
+        model.chat(DOG, thinking=False, wait=0.05)
+    closing = threading.Timer(0.1, held[0].close)
+    closing.start()
+    assert whole(model.stream_chat(DOG, thinking=False, max_tokens=3, wait=True)).finish_reason == "length"
+    for handle in held:
+        handle.close()
+
+
+def test_results_of_several_come_as_they_end_and_one_that_fails_loses_no_other(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = len(encode_chat(model.tokenizer, TALKS[1], thinking=False).ids)
+    want, step = model.chat(TALKS, thinking=False, max_tokens=6), model.step
+
+    def failing() -> bool:
+        more = step()
+        for slot in [s for s in list(model._slots) if s.reply_start == bad and s.tokens and not s.done]:
+            slot.error = NumericError("planted")
+            slot.finish("error")
+        return more
+
+    monkeypatch.setattr(model, "step", failing)
+    told: list[tuple[int, ChatReply]] = []
+    made = model.chat(TALKS, thinking=False, max_tokens=6, on_result=lambda i, reply: told.append((i, reply)))
+    assert [r.finish_reason for r in made] == [want[0].finish_reason, "error", want[2].finish_reason]
+    assert (made[0].message, made[2].message) == (want[0].message, want[2].message)
+    assert isinstance(made[1].error, NumericError) and made[1].tokens == want[1].tokens[: len(made[1].tokens)]
+    assert sorted(i for i, _ in told) == [0, 1, 2] and all(made[i] is reply for i, reply in told)
+    for call in (model.chat, lambda *a, **o: whole(model.stream_chat(*a, **o))):
+        with pytest.raises(NumericError, match="planted"):
+            call(TALKS[1], thinking=False, max_tokens=6)
 
 
 @pytest.mark.parametrize(

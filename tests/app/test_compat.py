@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
 import tensorfold
-from tensorfold import Generation, Model
+from tensorfold import Generation, Model, Piece, SlotHandle
 from tensorfold.compat import make_logits_processors, make_sampler
 from tests.support.goldens import EXAMPLE
 
@@ -42,6 +43,29 @@ def test_stream_generate_gives_a_response_a_token(model: Model) -> None:
     assert [r.logprobs for r in made] == want.logprobs
     assert [r.finish_reason for r in made] == [None] * 9 + ["length"]
     assert [r.generation_tokens for r in made] == list(range(1, 11)) and made[-1].generation_tps > 0
+
+
+def test_the_last_response_says_why_it_is_the_last(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where another thread's round falls between a reader's two looks, and where a reply is cancelled."""
+    want, read = plain(model, max_tokens=10).tokens, SlotHandle.read
+
+    def late(self: SlotHandle) -> Piece:
+        model.step()
+        piece = read(self)
+        model.step()
+        return piece
+
+    monkeypatch.setattr(SlotHandle, "read", late)
+    for made in (list(tensorfold.stream_generate(model, PROMPT, max_tokens=n)) for n in range(1, 11)):
+        assert [r.finish_reason for r in made] == [None] * (len(made) - 1) + ["length"]
+        assert [r.token for r in made] == want[: len(made)]
+    monkeypatch.undo()
+    stop = threading.Event()
+    pieces = tensorfold.stream_generate(model, PROMPT, max_tokens=100, cancel=stop)
+    next(pieces)
+    stop.set()
+    *_, last = pieces
+    assert (last.finish_reason, last.token, last.text) == ("cancelled", model.tokenizer.eos_id, "")
 
 
 def test_batch_generate_keeps_the_order_and_takes_more_prompts_than_slots(model: Model) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import mlx.core as mx
 import numpy as np
@@ -41,6 +42,7 @@ class Bytes:
     """Id t of 3..258 is byte t - 3; others write nothing."""
 
     eos_id = 1
+    backend = SimpleNamespace(marks={})
 
     def detokenizer(self, hidden: object = None) -> Bytes:
         new = Bytes()
@@ -52,6 +54,10 @@ class Bytes:
 
     def finish(self) -> str:
         return self._decoder.decode(b"", True)
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        reader = self.detokenizer()
+        return "".join(map(reader.add, ids)) + reader.finish()
 
 
 class MockBackend:
