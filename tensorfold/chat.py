@@ -22,14 +22,14 @@ from tensorfold.keywords import (
 )
 from tensorfold.requests import Request
 from tensorfold.results import Piece, cut, one_of
-from tensorfold.rounds import Call, opener, pieces, results
+from tensorfold.rounds import Call, enter, opener, pieces, results
 from tensorfold.text.chat import ASSISTANT, SYSTEM, USER, ChatPrompt, encode_chat, reply_detokenizer
 from tensorfold.text.messages import conversations
 from tensorfold.text.replies import ReplyParser, ToolCall
 
 if TYPE_CHECKING:
+    from tensorfold.desk import Desk
     from tensorfold.handle import SlotHandle
-    from tensorfold.model import Model
     from tensorfold.text.tokenizer import Tokenizer
 
 _LONGEST = {True: 65536, False: 8192}  # tokens of a reply by default, thinking or not
@@ -86,30 +86,30 @@ class ChatPiece:
 
 
 def chat(
-    model: Model, messages: Any, tools: Any, options: Mapping[str, Any], n: SupportsIndex | None
+    desk: Desk, messages: Any, tools: Any, options: Mapping[str, Any], n: SupportsIndex | None
 ) -> ChatReply | list[ChatReply]:
     """The reply to one conversation, or a list of replies to several and for `n`; more than there are slots queue."""
-    turns, many = _turns(model, messages, tools, options, ChatKeywords, n)
+    turns, many = _turns(desk, messages, tools, options, ChatKeywords, n)
 
     def made(i: int, handle: SlotHandle, came: Piece) -> ChatReply | None:
         return turns[i].take(handle, came).reply
 
     requests = [turn.request for turn in turns]
-    replies = results(model, requests, Call.of(options, None), made, options.get("on_result"))
+    replies = results(desk, requests, Call.of(options, None), made, options.get("on_result"))
     return replies if many else one_of(replies)
 
 
-def stream_chat(model: Model, messages: Any, tools: Any, options: Mapping[str, Any]) -> Generator[ChatPiece]:
+def stream_chat(desk: Desk, messages: Any, tools: Any, options: Mapping[str, Any]) -> Generator[ChatPiece]:
     """Checks everything at the call and opens the slot; the iterator then runs the rounds."""
-    (turn, *_), many = _turns(model, messages, tools, options, StreamChatKeywords)
+    (turn, *_), many = _turns(desk, messages, tools, options, StreamChatKeywords)
     if many:
         raise ValueError("stream_chat takes one conversation, not a list of them: stream each, or use chat")
     call = Call.of(options)
-    return _pieces(model, turn, model._enter(opener(turn.request, call), call), call)
+    return _pieces(desk, turn, enter(desk, opener(turn.request, call), call), call)
 
 
-def _pieces(model: Model, turn: _Turn, handle: SlotHandle, call: Call) -> Generator[ChatPiece]:
-    with closing(pieces(model, handle, call)) as gains:
+def _pieces(desk: Desk, turn: _Turn, handle: SlotHandle, call: Call) -> Generator[ChatPiece]:
+    with closing(pieces(desk, handle, call)) as gains:
         for came in gains:
             piece = turn.take(handle, came)
             if piece.content or piece.reasoning or piece.reply:
@@ -119,7 +119,7 @@ def _pieces(model: Model, turn: _Turn, handle: SlotHandle, call: Call) -> Genera
 
 
 def _turns(
-    model: Model,
+    desk: Desk,
     messages: Any,
     tools: Any,
     options: Mapping[str, Any],
@@ -133,13 +133,13 @@ def _turns(
     chosen = {k: v for k, v in options.items() if k in names(ConversationKeywords)}
     rest = {k: v for k, v in options.items() if k not in chosen}
     given, many = conversations(messages)
-    prompts = [encode_chat(model.tokenizer, each, tools, **chosen, where=where) for where, each in given]
+    prompts = [encode_chat(desk.tokenizer, each, tools, **chosen, where=where) for where, each in given]
     ids = [prompt.ids for prompt in prompts]
-    requests, many = model._reader.requests(ids if many else ids[0], rest, n, GenerateKeywords)
+    requests, many = desk.reader.requests(ids if many else ids[0], rest, n, GenerateKeywords)
     whole = rest.get("max_tokens") is None
     copies = len(requests) // len(prompts)
-    turns = [_Turn(model, prompts[i // copies], request, whole) for i, request in enumerate(requests)]
-    model._fit([turn.request for turn in turns])
+    turns = [_Turn(desk, prompts[i // copies], request, whole) for i, request in enumerate(requests)]
+    desk.fit([turn.request for turn in turns])
     return turns, many
 
 
@@ -149,15 +149,15 @@ class _Turn:
     request: what its slot is opened for.
     """
 
-    def __init__(self, model: Model, prompt: ChatPrompt, request: Request, whole: bool):
+    def __init__(self, desk: Desk, prompt: ChatPrompt, request: Request, whole: bool):
         """whole: max_tokens is what a reply of this kind may need, within the context."""
-        tokenizer, params = model.tokenizer, request.params
+        tokenizer, params = desk.tokenizer, request.params
         self._prompt, self._parser = prompt, ReplyParser(prompt, params.stop)
         self._detokenizer = reply_detokenizer(tokenizer, params.skip_special_tokens)
         self._guards, self._tokens = _guards(tokenizer), list[int]()
         if whole:
             longest = _LONGEST_MAX_EFFORT if prompt.thinking and prompt.effort == 100 else _LONGEST[prompt.thinking]
-            params = replace(params, max_tokens=max(1, min(longest, model.max_context - len(prompt.ids))))
+            params = replace(params, max_tokens=max(1, min(longest, desk.max_context - len(prompt.ids))))
         # in reasoning and in calls a stop string is text
         self.request = replace(request, params=replace(params, stop=()), keep_at=(prompt.shared,))
 

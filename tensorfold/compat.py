@@ -28,7 +28,7 @@ from tensorfold.handle import SlotHandle
 from tensorfold.keywords import OnePrompt, StreamKeywords
 from tensorfold.model import Model
 from tensorfold.results import Generation
-from tensorfold.rounds import Call, pieces, results
+from tensorfold.rounds import Call, begin, generation, pieces, results
 from tensorfold.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _open(
     prompts, many = ids_of(model, prompt_of(name, model, tokenizer, prompt), options)
     if many:
         raise ValueError(f"{name} takes one prompt, not a list of prompts: batch_generate takes a list")
-    return _responses(model, *model._begin(prompts[0], keywords_of(model, prompts[0], options)))
+    return _responses(model, *begin(model.desk, prompts[0], keywords_of(model, prompts[0], options)))
 
 
 def batch_generate(
@@ -180,7 +180,7 @@ def batch_generate(
     requests = []
     for ids, limit, seed in zip(prompts, limits, every):  # what is wrong is told before anything is computed
         keywords = keywords_of(model, ids, {**options, "max_tokens": limit, "seed": seed})
-        requests += model._read(ids, keywords, kind=StreamKeywords)[0]
+        requests += model.desk.read(ids, keywords, kind=StreamKeywords)[0]
     begun, ended = time.perf_counter(), itertools.count(1)
 
     def tell(i: int, reply: Generation) -> None:
@@ -189,7 +189,7 @@ def batch_generate(
         if verbose:
             print(f"[batch_generate] {next(ended)}/{len(requests)}", end="\r", flush=True)
 
-    made = results(model, requests, Call.of(options, None), Generation.at_end, tell)
+    made = results(model.desk, requests, Call.of(options, None), generation, tell)
     seconds = time.perf_counter() - begun
     tokens = sum(len(r.tokens) for r in made)
     stats = BatchStats(
@@ -206,7 +206,7 @@ def batch_generate(
 
 def _responses(model: Model, handle: SlotHandle, call: Call) -> Generator[GenerationResponse]:
     count = 0
-    with closing(pieces(model, handle, call)) as gained:
+    with closing(pieces(model.desk, handle, call)) as gained:
         for piece in gained:
             last = len(piece.tokens) - 1
             for i, token in enumerate(piece.tokens):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tensorfold import arguments
 from tensorfold import keywords as kw
@@ -14,7 +16,16 @@ from tensorfold.results import Piece, piece
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from tensorfold.model import Model
+
+class Owner(Protocol):
+    """What a handle asks of the model it belongs to."""
+
+    def cancel(self, slot: Slot) -> None: ...
+    def close(self, slot: Slot) -> None: ...
+    def drop(self, slot: Slot) -> None: ...
+    def fork(self, slot: Slot, seed: int | None) -> SlotHandle: ...
+    def extend(self, slot: Slot, prompt: Any, options: Mapping[str, Any]) -> None: ...
+    def save(self, slot: Slot, path: Path) -> None: ...
 
 
 class SlotHandle:
@@ -25,8 +36,8 @@ class SlotHandle:
     error (the exception behind "error"), stats, seed, logprobs (one entry a token if asked for).
     """
 
-    def __init__(self, model: Model, slot: Slot):
-        self._model, self._slot, self._open = model, slot, True
+    def __init__(self, owner: Owner, slot: Slot):
+        self._owner, self._slot, self._open = owner, slot, True
         self._reply, self._read = slot.reply, Moment()
         slot.attend()
 
@@ -82,6 +93,11 @@ class SlotHandle:
         """Prompt tokens that are in the caches."""
         return min(self._slot.committed, self._slot.reply_start)
 
+    @property
+    def begun(self) -> threading.Event:
+        """Set once it has its slot, or has ended in line for one."""
+        return self._slot.begun
+
     def read(self) -> Piece:
         """What came since the last `read`, all of one moment: text, tokens, logprobs; and how the reply ended."""
         self._slot.attend()
@@ -92,22 +108,22 @@ class SlotHandle:
 
     def cancel(self) -> None:
         """Ends the reply where it is; the slot can be extended, forked or saved."""
-        self._model._cancel(self._live())
+        self._owner.cancel(self._live())
 
     def close(self) -> None:
         """Frees the slot; text, tokens and stats stay readable."""
         if self._open:
             self._open = False
-            self._model._close_slot(self._slot)
+            self._owner.close(self._slot)
 
     def fork(self, seed: int | None = None) -> SlotHandle:
         """A twin with the same ids and reply so far; with another `seed` it goes its own way when sampled."""
-        return self._model._fork(self._live(), seed)
+        return self._owner.fork(self._live(), seed)
 
     def extend(self, prompt: kw.OnePrompt, **options: Unpack[kw.Keywords]) -> SlotHandle:
         """Begins the next reply after this one's tokens and `prompt` (a str without bos, or ids);
         keywords as in `open`."""
-        self._model._extend(self._live(), prompt, options)
+        self._owner.extend(self._live(), prompt, options)
         return self
 
     def save(self, path: str | Path) -> None:
@@ -116,7 +132,7 @@ class SlotHandle:
         A link stays and what it leads to is replaced; the mode is the old file's, or what umask gives. A process that
         is killed here may leave a `.part` file, which the next save to `path` removes. Raises OSError naming `path`.
         """
-        self._model._save(self._live(), arguments.path("path", path))
+        self._owner.save(self._live(), arguments.path("path", path))
 
     def __enter__(self) -> SlotHandle:
         return self
@@ -126,7 +142,7 @@ class SlotHandle:
 
     def __del__(self) -> None:
         if getattr(self, "_open", False):
-            self._model._drop(self._slot)
+            self._owner.drop(self._slot)
 
     def __repr__(self) -> str:
         state = self.finish_reason or ("open" if self._open else "closed")

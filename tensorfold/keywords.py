@@ -7,11 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat, SupportsIndex, TypeAlias, TypedDict
-
-if TYPE_CHECKING:
-    from tensorfold.chat import ChatReply
-    from tensorfold.results import Generation
+from typing import Any, Protocol, SupportsFloat, SupportsIndex, TypeAlias, TypedDict
 
 
 class Array(Protocol):
@@ -98,7 +94,7 @@ class StreamKeywords(Keywords, CancelKeywords, total=False):
 class GenerateKeywords(StreamKeywords, total=False):
     """What generate takes beside prompts and n."""
 
-    on_result: Callable[[int, Generation], Any] | None
+    on_result: Callable[[int, Any], Any] | None  # (i, Generation)
 
 
 class ScoreKeywords(TextKeywords, WaitKeywords, total=False):
@@ -122,7 +118,7 @@ class StreamChatKeywords(ReplyKeywords, ConversationKeywords, CancelKeywords, to
 class ChatKeywords(StreamChatKeywords, total=False):
     """What chat takes beside messages, tools and n."""
 
-    on_result: Callable[[int, ChatReply], Any] | None
+    on_result: Callable[[int, Any], Any] | None  # (i, ChatReply)
 
 
 def names(kind: type) -> frozenset[str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Generator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
@@ -13,20 +12,17 @@ from tensorfold import keywords as kw
 from tensorfold.chat import ChatPiece, ChatReply, chat, stream_chat
 from tensorfold.checkpoint.hub import Access, resolve
 from tensorfold.config import ModelConfig
-from tensorfold.engine import save
+from tensorfold.desk import Desk
 from tensorfold.engine.engine import Engine
 from tensorfold.engine.slot import Slot
-from tensorfold.engine.worker import Gone
 from tensorfold.handle import SlotHandle
 from tensorfold.life import Life
 from tensorfold.memory import MemoryUse
 from tensorfold.network.streaming import Streaming
 from tensorfold.progress import wanted
-from tensorfold.requests import Reader, Request
 from tensorfold.results import Generation, Piece, one_of
 from tensorfold.rounds import Call, opener
 from tensorfold.scoring import Score, score
-from tensorfold.state import files
 from tensorfold.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -47,16 +43,7 @@ class Model:
         """Internal: `Model.load` makes these."""
         if not isinstance(life, Life):
             raise TypeError(f"a Model is made by Model.load(path), not from {arguments.shown(life)}")
-        self._life = life
-        life.run(self._meet)
-
-    def _meet(self, parts: loading.Parts) -> None:
-        """Keeps what belongs to the host alone."""
-        engine = parts.engine
-        self._reader = Reader(parts.tokenizer, parts.config, engine.lanes.drafter is not None)
-        self._path, self._max_context = parts.checkpoint.path, engine.max_context
-        self._slots, self._dropped = engine.slots, engine.dropped
-        self._saves = parts.identity, engine.memory.caches.stages  # what a saved state must be of
+        self.desk = Desk(life)
 
     # ---- life
 
@@ -117,23 +104,25 @@ class Model:
         self.close()
 
     def __repr__(self) -> str:
-        return "Model(closed)" if self._life.closed else f"Model({str(self._path)!r}, {len(self._slots)} slots open)"
+        if self._life.closed:
+            return "Model(closed)"
+        return f"Model({str(self.desk.path)!r}, {len(self._slots)} slots open)"
 
     @property
     def tokenizer(self) -> Tokenizer:
         """The checkpoint's tokenizer."""
-        return self._reader.tokenizer
+        return self.desk.tokenizer
 
     @property
     def config(self) -> ModelConfig:
         """The checkpoint's configuration."""
-        return self._reader.config
+        return self.desk.config
 
     @property
     def max_context(self) -> int:
         """Positions that a slot may reach."""
-        self._alive()
-        return self._max_context
+        self.desk.alive()
+        return self.desk.max_context
 
     def memory(self) -> MemoryUse:
         """What the model holds now: weights mapped, copied (and why) and on disk, caches, kept beginnings."""
@@ -174,8 +163,8 @@ class Model:
         Raises ValueError or TypeError before anything is computed. A single reply that fails raises what ended it, as
         NumericError when logits are not finite; in a list it has finish_reason "error" and `error`, and others go on.
         """
-        requests, many = self._read(prompt, options, n, kw.GenerateKeywords)
-        made = rounds.results(self, requests, Call.of(options, None), Generation.at_end, options.get("on_result"))
+        requests, many = self.desk.read(prompt, options, n, kw.GenerateKeywords)
+        made = rounds.results(self.desk, requests, Call.of(options, None), rounds.generation, options.get("on_result"))
         return made if many else one_of(made)
 
     def stream(self, prompt: kw.OnePrompt, **options: Unpack[kw.StreamKeywords]) -> Iterator[Piece]:
@@ -184,7 +173,7 @@ class Model:
         Keywords as in `generate` but on_result, with wait=False by default: CapacityError when all slots are open.
         Arguments are checked, and a slot is waited for, at the call.
         """
-        return rounds.pieces(self, *self._begin(prompt, options))
+        return rounds.pieces(self.desk, *rounds.begin(self.desk, prompt, options))
 
     @overload
     def chat(
@@ -212,7 +201,7 @@ class Model:
         of this kind may need. A reply that fails is told as in `generate`.
         Raises ValueError or TypeError naming the message, ImportError without the extra.
         """
-        return chat(self, messages, tools, options, n)
+        return chat(self.desk, messages, tools, options, n)
 
     def stream_chat(
         self, messages: kw.Messages, tools: kw.Tools = None, **options: Unpack[kw.StreamChatKeywords]
@@ -221,7 +210,7 @@ class Model:
 
         Arguments as in `chat` but on_result, checked at the call; wait and cancel as in `stream`.
         """
-        return stream_chat(self, messages, tools, options)
+        return stream_chat(self.desk, messages, tools, options)
 
     @overload
     def score(self, prompt: kw.OnePrompt, continuation: kw.Prompt, **options: Unpack[kw.ScoreKeywords]) -> Score: ...  # type: ignore[overload-overlap]
@@ -237,132 +226,46 @@ class Model:
         Keywords: add_bos, parse_special, and wait as in `open`.
         Raises CapacityError when both do not fit or all slots are open.
         """
-        return score(self, prompt, continuation, options)
+        return score(self.desk, prompt, continuation, options)
 
     def open(self, prompt: kw.OnePrompt, **options: Unpack[kw.OpenKeywords]) -> SlotHandle:
         """A slot for one prompt, advanced by `step`; keywords as in `generate`, but cancel and on_result.
 
         Raises CapacityError when all slots are open; with wait=True or seconds, when none came free in that time.
         """
-        request, call = self._one(prompt, options, kw.OpenKeywords), Call.of(options)
-        return self._enter(opener(request, call, passing=False), call)
+        request, call = self.desk.one(prompt, options, kw.OpenKeywords), Call.of(options)
+        return rounds.enter(self.desk, opener(request, call, passing=False), call)
 
     def step(self) -> bool:
         """One round over all open slots; True while any of them is unfinished. Threads that call it at the same time
         share a round."""
-        return self._life.round()
+        return self.desk.step()
 
     def remember(self, prompt: kw.AnyPrompt, *, add_bos: bool = True, parse_special: bool | None = None) -> None:
         """Computes a prompt's beginning once and keeps it (within prefix_bytes) for prompts that share it."""
-        self._alive()
-        requests, _ = self._reader.requests(prompt, {"add_bos": add_bos, "parse_special": parse_special})
+        self.desk.alive()
+        requests, _ = self.desk.reader.requests(prompt, {"add_bos": add_bos, "parse_special": parse_special})
         for r in requests:
-            rounds.finish(self, self._open_slot(partial(Engine.prefill, ids=r.ids)), Call())
+            rounds.finish(self.desk, self.desk.open(partial(Engine.prefill, ids=r.ids)), Call())
 
     def restore(self, path: str | Path, *, draft: bool | None = None, max_drafts: int | None = None) -> SlotHandle:
         """A slot continued from a file that `SlotHandle.save` wrote; draft and max_drafts as in `open`.
 
         Raises SaveError (a ValueError) for another checkpoint or a damaged file, CapacityError if it does not fit.
         """
-        self._alive()
-        drafts = self._reader.drafts(draft, max_drafts)
-        file = arguments.path("path", path)
-        saved = save.read(file, *self._saves)
-        return self._open_slot(lambda engine: save.restore(file, saved, engine, drafts))
+        self.desk.alive()
+        return self.desk.restore(arguments.path("path", path), self.desk.reader.drafts(draft, max_drafts))
 
-    # ---- what handles call
-
-    def _cancel(self, slot: Slot) -> None:
-        self._call(lambda engine: engine.cancel(slot))
-
-    def _close_slot(self, slot: Slot) -> None:
-        if self._life.worker.here:
-            self._drop(slot)  # a stream that the collector ends there, perhaps in the middle of a round
-        else:
-            with suppress(Gone):
-                self._call(lambda engine: engine.close(slot))
-
-    def _drop(self, slot: Slot) -> None:
-        self._dropped.append(slot)
-
-    def _fork(self, slot: Slot, seed: int | None) -> SlotHandle:
-        self._alive()
-        params = slot.params if seed is None else self._reader.seeded(slot.params, seed)
-        return self._open_slot(lambda engine: engine.fork(slot, params))
-
-    def _extend(self, slot: Slot, prompt: Any, options: Mapping[str, Any]) -> None:
-        r = self._one(prompt, {"add_bos": False, **options})
-        self._call(lambda engine: engine.extend(slot, r.ids, r.params, r.max_drafts))
-
-    def _save(self, slot: Slot, path: Path) -> None:
-        files.check(path)
-        save.write(path, self._call(lambda engine: save.take(engine, slot, self._saves[0])))
-
-    # ---- inside
+    # ---- for tests and receipts, which look inside
 
     @property
     def _engine(self) -> Engine:
-        """For tests and receipts, which look inside: no method here keeps it."""
         return self._life.parts.engine
 
-    def _call(self, job: Callable[[Engine], T]) -> T:
-        """What a job of the model's own thread gives. The engine never leaves it, so no traceback can hold it."""
-        return self._life.run(lambda parts: job(parts.engine))
+    @property
+    def _life(self) -> Life:
+        return self.desk.life
 
-    def _alive(self) -> None:
-        """Raises RuntimeError if the model is closed, or was loaded in another process."""
-        self._life.worker.check()
-
-    def _begin(self, prompt: Any, options: Mapping[str, Any]) -> tuple[SlotHandle, Call]:
-        """One reply that ends its slot, its arguments checked."""
-        request, call = self._one(prompt, options, kw.StreamKeywords), Call.of(options)
-        return self._enter(opener(request, call), call), call
-
-    def _enter(self, make: Callable[[Engine], Slot], call: Call) -> SlotHandle:
-        """A handle that has its slot, waited for as the call says; or one that the call cancelled before."""
-        handle = self._open_slot(make)
-        try:
-            rounds.wait_for_slot(self, handle, call)
-            if handle.error is not None:
-                raise handle.error
-            if handle.done and not call.cancelled:
-                self._alive()
-            return handle
-        except BaseException:
-            handle.close()
-            raise
-
-    def _open_slot(self, make: Callable[[Engine], Slot]) -> SlotHandle:
-        """A handle that has its slot or stands in line for one, as `make` opens it."""
-        made: list[Slot] = []
-        try:
-            self._call(lambda engine: made.append(make(engine)))
-            return SlotHandle(self, made[0])
-        except BaseException:
-            self._life.worker.post(lambda: self._dropped.extend(made))  # interrupted: nobody holds what was opened
-            raise
-
-    def _read(
-        self, prompt: Any, options: Mapping[str, Any], n: Any = None, kind: type = kw.Keywords
-    ) -> tuple[list[Request], bool]:
-        """Checked requests, none of them too long for the context."""
-        self._alive()
-        requests, many = self._reader.requests(prompt, options, n, kind)
-        self._fit(requests)
-        return requests, many
-
-    def _fit(self, requests: Iterable[Request]) -> None:
-        """Raises CapacityError for a prompt and reply that are too long for the context."""
-
-        def check(engine: Engine) -> None:
-            for r in requests:
-                engine.check(r.ids, r.params)
-
-        self._call(check)
-
-    def _one(self, prompt: Any, options: Mapping[str, Any], kind: type = kw.Keywords) -> Request:
-        self._alive()
-        requests, many = self._reader.requests(prompt, options, kind=kind)
-        if many:
-            raise ValueError("one prompt is wanted here, not a list of prompts: open each, or use generate")
-        return requests[0]
+    @property
+    def _slots(self) -> list[Slot]:
+        return self.desk.slots

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from tensorfold.engine.reply import Moment, Reply, Stats, TokenLogprobs
-
-if TYPE_CHECKING:
-    from tensorfold.handle import SlotHandle
 
 
 class Failing(Protocol):
@@ -55,16 +52,6 @@ class Generation:
 
     def __repr__(self) -> str:
         return f"Generation({cut(self.text)}, {len(self.tokens)} tokens, {self.finish_reason}, seed={self.seed})"
-
-    @staticmethod
-    def at_end(i: int, handle: SlotHandle, piece: Piece) -> Generation | None:
-        """The reply of a slot whose newest piece is its last."""
-        if piece.finish_reason is None:
-            return None
-        return Generation(
-            handle.text, handle.tokens, piece.finish_reason, handle.stats, handle.seed, handle.logprobs,
-            handle.text_with_special, handle.error,
-        )  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)

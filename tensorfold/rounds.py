@@ -17,18 +17,16 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from tensorfold.arguments import ParameterTypeError, flag_or_number, shown
+from tensorfold.desk import Desk
 from tensorfold.engine.engine import CapacityError, Engine
 from tensorfold.engine.slot import Slot
 from tensorfold.handle import SlotHandle
-from tensorfold.keywords import Cancel
+from tensorfold.keywords import Cancel, StreamKeywords
 from tensorfold.requests import Request, prompt_progress
-from tensorfold.results import Piece
-
-if TYPE_CHECKING:
-    from tensorfold.model import Model
+from tensorfold.results import Generation, Piece
 
 R = TypeVar("R")
 ATTENDED_S = 10.0
@@ -69,9 +67,30 @@ def opener(r: Request, call: Call, passing: bool = True) -> Callable[[Engine], S
     )  # fmt: skip
 
 
-def wait_for_slot(model: Model, handle: SlotHandle, call: Call) -> None:
+def begin(desk: Desk, prompt: Any, options: Mapping[str, Any]) -> tuple[SlotHandle, Call]:
+    """One reply that ends its slot, its arguments checked."""
+    request, call = desk.one(prompt, options, StreamKeywords), Call.of(options)
+    return enter(desk, opener(request, call), call), call
+
+
+def enter(desk: Desk, make: Callable[[Engine], Slot], call: Call) -> SlotHandle:
+    """A handle that has its slot, waited for as the call says; or one that the call cancelled before."""
+    handle = desk.open(make)
+    try:
+        wait_for_slot(desk, handle, call)
+        if handle.error is not None:
+            raise handle.error
+        if handle.done and not call.cancelled:
+            desk.alive()
+        return handle
+    except BaseException:
+        handle.close()
+        raise
+
+
+def wait_for_slot(desk: Desk, handle: SlotHandle, call: Call) -> None:
     """Until the handle has its slot, or the call is cancelled. Raises CapacityError when the wait is over."""
-    begun = handle._slot.begun
+    begun = handle.begun
     until = time.monotonic() + (math.inf if call.wait is None or call.wait is True else call.wait)
     while not begun.is_set():
         if call.cancelled:
@@ -79,13 +98,13 @@ def wait_for_slot(model: Model, handle: SlotHandle, call: Call) -> None:
         left = until - time.monotonic()
         if left <= 0:
             raise CapacityError(f"no slot came free within {call.wait:g} s: wait longer, or load with more max_slots")
-        slots = list(model._slots)
+        slots = list(desk.slots)
         held = [s for s in slots if not s.passing and not _elsewhere(s)]
         if call.wait is None and slots and len(held) == len(slots) and not begun.is_set():
             raise CapacityError("every slot is held by an open handle of this thread: close one to let generate go on")
         alone = [s for s in slots if s.passing and not s.done and not _attended(s)]
-        if alone or model._dropped:
-            model._call(partial(Engine.carry_on, slots=alone))
+        if alone or desk.dropped:
+            desk.call(partial(Engine.carry_on, slots=alone))
         else:
             begun.wait(min(LOOK_S, left))
 
@@ -100,7 +119,7 @@ def _attended(slot: Slot) -> bool:
 
 
 def run(
-    model: Model, handles: Iterable[SlotHandle], call: Call, prompt_tokens: int = 0
+    desk: Desk, handles: Iterable[SlotHandle], call: Call, prompt_tokens: int = 0
 ) -> Generator[tuple[int, SlotHandle, Piece]]:
     """What each reply gains, as it comes, with the reply's number; the last piece of each has a finish_reason.
 
@@ -128,33 +147,33 @@ def run(
                     entry[1].close()
                 yield *entry, piece
             if not gained and any(_begun(entry) for entry in going):
-                _round(model, going)
+                _round(desk, going)
             elif not gained and going:
-                wait_for_slot(model, going[0][1], call)
+                wait_for_slot(desk, going[0][1], call)
     finally:
         for _, handle in going:
             handle.close()
 
 
-def pieces(model: Model, handle: SlotHandle, call: Call) -> Generator[Piece]:
+def pieces(desk: Desk, handle: SlotHandle, call: Call) -> Generator[Piece]:
     """What one reply gains, as it comes. Raises what ended it with finish_reason "error"."""
-    with closing(run(model, [handle], call, handle.stats.prompt_tokens)) as gains:
+    with closing(run(desk, [handle], call, handle.stats.prompt_tokens)) as gains:
         for _, _, piece in gains:
             if handle.error is not None:
                 raise handle.error
             yield piece
 
 
-def finish(model: Model, handle: SlotHandle, call: Call) -> None:
+def finish(desk: Desk, handle: SlotHandle, call: Call) -> None:
     """Runs one reply to its end. Raises what ended it, or that the model was closed."""
-    for _ in pieces(model, handle, call):
+    for _ in pieces(desk, handle, call):
         pass
     if handle.finish_reason == "cancelled" and not call.cancelled:
-        model._alive()
+        desk.alive()
 
 
 def results(
-    model: Model,
+    desk: Desk,
     requests: Sequence[Request],
     call: Call,
     made: Callable[[int, SlotHandle, Piece], R | None],
@@ -163,13 +182,13 @@ def results(
     """What `made` gives of each request's reply, in their order; it is handed what the reply gains until it gives
     something, which `told` gets at once. Where the call is cancelled, those that had no slot end too."""
     done: dict[int, R] = {}
-    first = model._enter(opener(requests[0], call), call)
+    first = enter(desk, opener(requests[0], call), call)
     later = replace(call, wait=None if call.wait is None else True)
-    others = (model._open_slot(opener(r, later)) for r in requests[1:] if not call.cancelled)
-    with closing(run(model, chain([first], others), later, sum(len(r.ids) for r in requests))) as gains:
-        for i, handle, piece in chain(gains, _never_begun(model, requests, done)):
+    others = (desk.open(opener(r, later)) for r in requests[1:] if not call.cancelled)
+    with closing(run(desk, chain([first], others), later, sum(len(r.ids) for r in requests))) as gains:
+        for i, handle, piece in chain(gains, _never_begun(desk, requests, done)):
             if piece.finish_reason == "cancelled" and not call.cancelled:
-                model._alive()
+                desk.alive()
             result = None if i in done else made(i, handle, piece)
             if result is not None:
                 done[i] = result
@@ -179,29 +198,39 @@ def results(
 
 
 def _never_begun(
-    model: Model, requests: Sequence[Request], done: Mapping[int, Any]
+    desk: Desk, requests: Sequence[Request], done: Mapping[int, Any]
 ) -> Iterator[tuple[int, SlotHandle, Piece]]:
     """The ends of those that are not done once the others are."""
     for i, r in enumerate(requests):
         if i not in done:
-            slot = Slot(r.ids, r.params, model.tokenizer, r.max_drafts)
+            slot = Slot(r.ids, r.params, desk.tokenizer, r.max_drafts)
             slot.finish("cancelled")
-            handle = SlotHandle(model, slot)
+            handle = SlotHandle(desk, slot)
             yield i, handle, handle.read()
 
 
 def _begun(entry: tuple[int, SlotHandle]) -> bool:
-    return entry[1]._slot.begun.is_set()
+    return entry[1].begun.is_set()
 
 
 def _news(piece: Piece) -> bool:
     return bool(piece.text or piece.tokens or piece.finish_reason)
 
 
-def _round(model: Model, going: Sequence[tuple[int, SlotHandle]]) -> None:
+def _round(desk: Desk, going: Sequence[tuple[int, SlotHandle]]) -> None:
     """A round for all; an error that ended one of these replies is told by that reply."""
     try:
-        model.step()
+        desk.step()
     except Exception:
         if all(handle.error is None for _, handle in going):
             raise
+
+
+def generation(i: int, handle: SlotHandle, piece: Piece) -> Generation | None:
+    """The reply of a slot whose newest piece is its last; for `results`."""
+    if piece.finish_reason is None:
+        return None
+    return Generation(
+        handle.text, handle.tokens, piece.finish_reason, handle.stats, handle.seed, handle.logprobs,
+        handle.text_with_special, handle.error,
+    )  # fmt: skip

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from tensorfold.engine.engine import Engine
 from tensorfold.keywords import ScoreKeywords, names, refuse_unknown
 from tensorfold.requests import text_flags
-from tensorfold.rounds import Call, finish
+from tensorfold.rounds import Call, enter, finish
 from tensorfold.text.prompts import parse_prompts
 
 if TYPE_CHECKING:
-    from tensorfold.model import Model
+    from tensorfold.desk import Desk
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class Score:
     tokens: list[int]
 
 
-def score(model: Model, prompt: Any, continuation: Any, options: Mapping[str, Any]) -> Score | list[Score]:
+def score(desk: Desk, prompt: Any, continuation: Any, options: Mapping[str, Any]) -> Score | list[Score]:
     """Scores one continuation, or each of a list of them, of one prompt."""
     refuse_unknown(options, names(ScoreKeywords))
-    tokenizer, config, flags = model.tokenizer, model.config, text_flags(options)
+    tokenizer, config, flags = desk.tokenizer, desk.config, text_flags(options)
     prompts, many = parse_prompts(prompt, tokenizer, config, **flags)
     if many:
         raise ValueError("score takes one prompt: call it for each, kept beginnings make that cheap")
@@ -44,12 +44,12 @@ def score(model: Model, prompt: Any, continuation: Any, options: Mapping[str, An
     except (ValueError, TypeError) as error:
         raise type(error)(f"continuation: {error}") from None
     call = Call.of(options)
-    scores = [_one(model, prompts[0], ids, call) for ids in targets]
+    scores = [_one(desk, prompts[0], ids, call) for ids in targets]
     return scores if many else scores[0]
 
 
-def _one(model: Model, ids: list[int], targets: list[int], call: Call) -> Score:
-    handle = model._enter(partial(Engine.score, ids=ids, targets=targets, waits=call.wait is not False), call)
-    finish(model, handle, call)
+def _one(desk: Desk, ids: list[int], targets: list[int], call: Call) -> Score:
+    handle = enter(desk, partial(Engine.score, ids=ids, targets=targets, waits=call.wait is not False), call)
+    finish(desk, handle, call)
     found = [entry.logprob for entry in handle.logprobs or []]
     return Score(fsum(found), found, targets)

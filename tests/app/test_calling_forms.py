@@ -78,7 +78,7 @@ def test_a_rendered_conversation_keeps_its_marks_and_nothing_else_becomes_one(mo
     pytest.importorskip("deepseek_recipe", reason="deepseek-recipe is not installed")
     ids = encode_chat(model.tokenizer, MESSAGES).ids
     prompt = eval(form, names(model))
-    assert [request.ids for request in model._read(prompt, {})[0]] == [ids]
+    assert [request.ids for request in model.desk.read(prompt, {})[0]] == [ids]
     made = next(tensorfold.stream_generate(model, model.tokenizer, prompt, max_tokens=1))
     batch = tensorfold.batch_generate(model, model.tokenizer, [prompt], max_tokens=1, return_token_ids=True)
     assert made.prompt_tokens == batch.stats.prompt_tokens == len(ids) and batch.token_ids == [[made.token]]
@@ -159,7 +159,7 @@ WRONG: dict[str, str] = {
 
 @pytest.mark.parametrize("form", WRONG)
 def test_a_wrong_form_is_told_in_words(model: Model, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "step", lambda: pytest.fail("a round ran"))
+    monkeypatch.setattr(model.desk, "step", lambda: pytest.fail("a round ran"))
     with pytest.raises((TypeError, ValueError), match=WRONG[form]):
         eval(form, {**names(model), "load": tensorfold.load})
 

@@ -72,8 +72,8 @@ def test_several_conversations_run_together_and_each_is_as_alone(model: Model, f
 
 
 def test_several_conversations_share_their_rounds(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps, step = [], model.step
-    monkeypatch.setattr(model, "step", lambda: steps.append(step()))
+    steps, step = [], model.desk.step
+    monkeypatch.setattr(model.desk, "step", lambda: steps.append(step()))
     replies = model.chat(TALKS, thinking=False, max_tokens=6, draft=False)
     rounds = [r.stats.rounds for r in replies]
     assert max(rounds) <= len(steps) <= max(rounds) + len(TALKS) < sum(rounds)
@@ -156,7 +156,7 @@ def scripted(
         del tokens[:step]
         slot.reply.publish() if tokens else slot.finish(end)
 
-    monkeypatch.setattr(model, "step", rounds)
+    monkeypatch.setattr(model.desk, "step", rounds)
     try:
         return whole(model.stream_chat(DOG, **options))
     finally:
@@ -223,7 +223,7 @@ def test_results_of_several_come_as_they_end_and_one_that_fails_loses_no_other(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = len(encode_chat(model.tokenizer, TALKS[1], thinking=False).ids)
-    want, step = model.chat(TALKS, thinking=False, max_tokens=6), model.step
+    want, step = model.chat(TALKS, thinking=False, max_tokens=6), model.desk.step
 
     def failing() -> bool:
         more = step()
@@ -232,7 +232,7 @@ def test_results_of_several_come_as_they_end_and_one_that_fails_loses_no_other(
             slot.finish("error")
         return more
 
-    monkeypatch.setattr(model, "step", failing)
+    monkeypatch.setattr(model.desk, "step", failing)
     told: list[tuple[int, ChatReply]] = []
     made = model.chat(TALKS, thinking=False, max_tokens=6, on_result=lambda i, reply: told.append((i, reply)))
     assert [r.finish_reason for r in made] == [want[0].finish_reason, "error", want[2].finish_reason]

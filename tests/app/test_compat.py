@@ -128,6 +128,6 @@ def test_wrong_arguments_are_named_at_the_call(model: Model, args: Any, options:
 def test_a_wrong_batch_is_refused_before_anything_runs(
     model: Model, monkeypatch: pytest.MonkeyPatch, prompts: Any, options: dict[str, Any], message: str
 ) -> None:
-    monkeypatch.setattr(model, "step", lambda: pytest.fail("a round ran"))
+    monkeypatch.setattr(model.desk, "step", lambda: pytest.fail("a round ran"))
     with pytest.raises((TypeError, ValueError), match=message):
         tensorfold.batch_generate(model, prompts, **options)

@@ -80,8 +80,7 @@ def run(model: Model, *handles: SlotHandle) -> None:
 
 def state(handle: SlotHandle) -> dict[str, np.ndarray]:
     """Every cache row of the slot that a later token can read."""
-    model = handle._model
-    return model._life.worker.run(lambda: readable(model._engine.memory.caches, handle._slot))
+    return handle._owner.call(lambda engine: readable(engine.memory.caches, handle._slot))
 
 
 def differences(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> list[str]:

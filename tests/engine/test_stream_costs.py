@@ -44,7 +44,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[Model]:
             slot.reply.publish()
             return True
 
-        monkeypatch.setattr(model, "step", step)
+        monkeypatch.setattr(model.desk, "step", step)
         yield model
 
 
