@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import mlx.core as mx
 
-from tensorfold import loading
+from tensorfold import forks, loading
 from tensorfold.engine.worker import Gone, Worker
 
 T = TypeVar("T")
@@ -28,7 +28,9 @@ class Life:
     """One loaded model. Jobs get its parts; they take turns with the rounds as `Worker` says."""
 
     def __init__(self, folder: Path, options: loading.Options):
-        """Loads. An interrupt stops the load at its next layer and leaves nothing behind."""
+        """Loads. An interrupt stops the load at its next layer and leaves nothing behind. Raises RuntimeError in a
+        fork of a process that had used MLX."""
+        forks.check()
         self._held: list[loading.Parts] = []  # empty before the load and after the close
         self._closing = threading.Event()
         self.worker = Worker("tensorfold")

@@ -6,23 +6,23 @@ counter = (token / 4, 0, position low, position high), 32-bit words [Salmon et a
 
 from __future__ import annotations
 
+from functools import cache
+
 import mlx.core as mx
 import numpy as np
 
 from tensorfold.engine.elementary import log, log_of, split
 
 PHILOX_M = (0xD2511F53, 0xCD9E8D57)
+PHILOX_M_HIGH, PHILOX_M_LOW = tuple(m >> 16 for m in PHILOX_M), tuple(m & 0xFFFF for m in PHILOX_M)
 PHILOX_W = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
 ONE_MINUS_SQRT_HALF = 0.2928932309150696
 
 
+@cache
 def _words(*values: int) -> mx.array:
     return mx.array(np.array(values, np.uint32).reshape(-1, 1, 1))  # not lazy: a lazy array belongs to one thread
-
-
-_M, _M_HIGH, _M_LOW = _words(*PHILOX_M), _words(*(m >> 16 for m in PHILOX_M)), _words(*(m & 0xFFFF for m in PHILOX_M))
-_W, _SHIFT, _MASK = _words(*PHILOX_W), _words(16), _words(0xFFFF)
 
 
 def philox(even: mx.array, odd: mx.array, key: mx.array) -> tuple[mx.array, mx.array]:
@@ -31,13 +31,15 @@ def philox(even: mx.array, odd: mx.array, key: mx.array) -> tuple[mx.array, mx.a
     Returns the output words stacked the same way. The high words of products are built from 16-bit halves, so that
     uint32 is the only type needed.
     """
+    m, m_high, m_low = (_words(*part) for part in (PHILOX_M, PHILOX_M_HIGH, PHILOX_M_LOW))
+    w, shift, mask = _words(*PHILOX_W), _words(16), _words(0xFFFF)
     for _ in range(ROUNDS):
-        high, low = even >> _SHIFT, even & _MASK
-        a = high * _M_LOW + ((low * _M_LOW) >> _SHIFT)
-        b = low * _M_HIGH + (a & _MASK)
-        top = high * _M_HIGH + (a >> _SHIFT) + (b >> _SHIFT)
-        even, odd = top[::-1] ^ odd ^ key, (even * _M)[::-1]
-        key = key + _W
+        high, low = even >> shift, even & mask
+        a = high * m_low + ((low * m_low) >> shift)
+        b = low * m_high + (a & mask)
+        top = high * m_high + (a >> shift) + (b >> shift)
+        even, odd = top[::-1] ^ odd ^ key, (even * m)[::-1]
+        key = key + w
     return even, odd
 
 

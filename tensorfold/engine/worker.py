@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
+workers: weakref.WeakSet[Worker] = weakref.WeakSet()
 _threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
@@ -51,6 +52,7 @@ class Worker:
         self._process, self._stopped = os.getpid(), False
         self._thread = threading.Thread(target=_serve, args=(self._jobs, self._ended), name=name, daemon=True)
         self._thread.start()
+        workers.add(self)
         _threads.add(self._thread)
 
     def run(self, job: Callable[[], T]) -> T:
@@ -84,6 +86,23 @@ class Worker:
             self.post(last)
             self._jobs.put(None)
             self._stopped = True
+
+    def stand_still(self, first: Callable[[], Any], seconds: float) -> Callable[[], None]:
+        """Waits, so many seconds at most, until the thread has run `first` in its turn; it then rests until what is
+        returned is called."""
+        reached, go_on = threading.Event(), threading.Event()
+
+        def rest() -> None:
+            first()
+            reached.set()
+            go_on.wait()
+
+        if not (self.here or self.elsewhere or self._ended.is_set()):
+            call = _Call(rest, Future())
+            call.result.add_done_callback(lambda _: reached.set())  # refused, or `first` failed
+            self._put(call)
+            reached.wait(seconds)
+        return go_on.set
 
     def join(self) -> None:
         """Waits for the thread to end."""

@@ -127,13 +127,13 @@ def cases(size: int) -> Iterator[tuple[str, np.ndarray]]:
 def test_decode_tables() -> None:
     codes = np.arange(256)
     e4m3 = np.array(E4M3 + [np.nan])[codes & 127] * np.where(codes & 128, -1, 1)
-    for got in (quant.E4M3, mx.from_fp8(mx.array(codes.astype(np.uint8)), mx.float32)):
+    for got in (quant.e4m3(), mx.from_fp8(mx.array(codes.astype(np.uint8)), mx.float32)):
         assert np.array_equal(np.array(got), e4m3.astype(F32), equal_nan=True)
     assert np.isnan(e4m3[[0x7F, 0xFF]]).all() and np.isfinite(np.delete(e4m3, [0x7F, 0xFF])).all()
     e8m0 = np.array([0.0] + [2.0 ** (b - 127) for b in range(1, 255)] + [np.nan], F32)
-    assert np.array_equal(np.array(quant.UE8M0), e8m0, equal_nan=True)
+    assert np.array_equal(np.array(quant.ue8m0()), e8m0, equal_nan=True)
     nibble = np.array(E2M1 + [-v for v in E2M1], F32)
-    assert np.array_equal(np.array(quant.E2M1_PAIRS), np.stack([nibble[codes & 15], nibble[codes >> 4]], 1))
+    assert np.array_equal(np.array(quant.e2m1_pairs()), np.stack([nibble[codes & 15], nibble[codes >> 4]], 1))
 
 
 @pytest.mark.parametrize("kind", RowKind)

@@ -75,7 +75,7 @@ class RoundedDownScales(PublishedScores):
         if kind is not RowKind.WINDOW:
             return super().pack(x, kind)
         scales = super().pack(x, kind)[:, x.shape[-1] :] - 1
-        wide = x.astype(mx.float32).reshape(len(x), -1, 32) / quant.UE8M0[scales.astype(mx.int32)][..., None]
+        wide = x.astype(mx.float32).reshape(len(x), -1, 32) / quant.ue8m0()[scales.astype(mx.int32)][..., None]
         return mx.concatenate([mx.to_fp8(mx.clip(wide, -448, 448)).reshape(x.shape), scales], -1)
 
 
@@ -88,7 +88,7 @@ class PowerOfTwoScales(PublishedScores):
         codes, scales = quant.quant_fp4_e8m0(mx.repeat(x.reshape(len(x), -1, 16), 2, -1).reshape(len(x), -1))
         codes = codes.reshape(len(x), -1, 16)  # every element stands twice: its pair's low nibble is the code
         low = (codes & 15).reshape(len(x), -1, 2)
-        return mx.concatenate([low[..., 0] | (low[..., 1] << 4), mx.to_fp8(quant.UE8M0[scales.astype(mx.int32)])], -1)
+        return mx.concatenate([low[..., 0] | (low[..., 1] << 4), mx.to_fp8(quant.ue8m0()[scales.astype(mx.int32)])], -1)
 
 
 class UnroundedPool(PublishedScores):

@@ -15,7 +15,7 @@ import mlx.core as mx
 import numpy as np
 
 from tensorfold.backend.base import WeightSource
-from tensorfold.backend.ops.quant import E4M3, UE8M0
+from tensorfold.backend.ops.quant import e4m3, ue8m0
 
 # bytes of scales from 2^-95 to 1, which take no activation out of range: what act_quant leaves is 0 or
 # at least 2^-31; those of zero and NaN
@@ -63,7 +63,7 @@ def load_fp8(source: WeightSource, names: tuple[str, ...], groups: int = 1) -> F
     if c.shape[0] % 32:
         c = np.pad(c, ((0, -c.shape[0] % 32), (0, 0)))
     k = c.shape[1]
-    values = UE8M0[mx.array(s)].astype(mx.bfloat16)
+    values = ue8m0()[mx.array(s)].astype(mx.bfloat16)
     folded = bool(_FOLDED[s].all())
     blocks = mx.array(c).reshape(groups, -1, 32, k), values.reshape(groups, -1, 1, k // 32, 1)
     weight = Fp8Weight(*blocks, rows, tuple(ends[:-1]), folded)
@@ -132,7 +132,7 @@ def _fp8_by_block(x: mx.array, codes: mx.array, scales: mx.array) -> mx.array:
     inputs = x.astype(mx.float32).reshape(rows, groups, k // 32, 32).transpose(1, 2, 0, 3)
     codes, scales = codes.reshape(groups, blocks * 32, k // 32, 32), mx.repeat(scales.astype(mx.float32), 32, 1)
     for b in range(k // 32):
-        part = inputs[:, b] @ E4M3[codes[:, :, b]].swapaxes(-1, -2)
+        part = inputs[:, b] @ e4m3()[codes[:, :, b]].swapaxes(-1, -2)
         total = total + part * scales[:, None, :, 0, b, 0]
     return total.astype(mx.bfloat16).swapaxes(0, 1).reshape(rows, -1)
 

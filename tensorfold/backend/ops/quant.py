@@ -6,6 +6,8 @@ so it decodes to NaN.
 
 from __future__ import annotations
 
+from functools import cache
+
 import mlx.core as mx
 import numpy as np
 
@@ -17,9 +19,22 @@ _INV_6 = float(np.float32(1.0 / 6.0))
 _NAN = float("nan")
 
 
-UE8M0, E4M3 = mx.array(by_code.UE8M0), mx.array(by_code.E4M3)
-# both codes of a byte, the lower one first
-E2M1_PAIRS = mx.array(np.stack([np.tile(by_code.E2M1, 16), np.repeat(by_code.E2M1, 16)], 1))
+@cache  # not at the import, which leaves MLX unused: a process may fork before it loads
+def ue8m0() -> mx.array:
+    """float32 [256]: the value of a scale byte."""
+    return mx.array(by_code.UE8M0)
+
+
+@cache
+def e4m3() -> mx.array:
+    """float32 [256]: the value of a code."""
+    return mx.array(by_code.E4M3)
+
+
+@cache
+def e2m1_pairs() -> mx.array:
+    """float32 [256, 2]: the values of both codes of a byte, the lower one first."""
+    return mx.array(np.stack([np.tile(by_code.E2M1, 16), np.repeat(by_code.E2M1, 16)], 1))
 
 
 def _blocks(x: mx.array, size: int) -> mx.array:
@@ -99,8 +114,8 @@ def split(rows: mx.array, kind: RowKind) -> tuple[mx.array, mx.array]:
     """Packed rows -> unscaled values float32 [..., blocks, block] and scale values float32 [..., blocks, 1]."""
     dim = kind.dim(rows.shape[-1])
     codes, scales = mx.split(rows, [kind.code_bytes(dim)], -1)
-    values = mx.from_fp8(codes, mx.float32) if kind is RowKind.WINDOW else E2M1_PAIRS[codes]
-    table = E4M3 if kind is RowKind.COMPRESSED else UE8M0
+    values = mx.from_fp8(codes, mx.float32) if kind is RowKind.WINDOW else e2m1_pairs()[codes]
+    table = e4m3() if kind is RowKind.COMPRESSED else ue8m0()
     return values.reshape(*rows.shape[:-1], -1, kind.block), table[scales][..., None]
 
 
@@ -113,5 +128,5 @@ def unpack(rows: mx.array, kind: RowKind) -> mx.array:
 def unpack_rows(codes: mx.array, scales: mx.array) -> mx.array:
     """Engram rows, e4m3 codes uint8 [R, n, d] and UE8M0 bytes [R, n, d/32] -> bf16 [R, n * d]."""
     values = mx.from_fp8(codes, mx.float32).reshape(*codes.shape[:-1], -1, 32)
-    values = values * UE8M0[scales][..., None]
+    values = values * ue8m0()[scales][..., None]
     return values.reshape(codes.shape[0], -1).astype(mx.bfloat16)
