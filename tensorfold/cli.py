@@ -60,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
 def _model(commands: Any, name: str, run: Any, text: str) -> argparse.ArgumentParser:
     command: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
     command.add_argument("--model", required=True, help="a checkpoint folder or a hub id (owner/name)")
+    command.add_argument("--revision", help="branch, tag or commit of a hub id")
     command.add_argument("--no-draft", action="store_true", help="leave the drafter out: the same tokens")
     command.add_argument("--backend", help="metal, cuda or ops (default: what this machine has)")
     command.add_argument("--max-context", type=int, help="positions that a slot may reach (default: all)")
@@ -75,8 +76,8 @@ def _sampling(command: argparse.ArgumentParser, max_tokens: int | None) -> None:
 
 
 def _load(args: argparse.Namespace, **more: Any) -> tensorfold.Model:
-    draft = False if args.no_draft else None
-    return tensorfold.Model.load(args.model, draft=draft, backend=args.backend, max_context=args.max_context, **more)
+    choices = {name: getattr(args, name) for name in ("revision", "backend", "max_context")}
+    return tensorfold.Model.load(args.model, draft=False if args.no_draft else None, **choices, **more)
 
 
 def _choices(args: argparse.Namespace) -> dict[str, Any]:

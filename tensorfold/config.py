@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tensorfold import config_rules as rules
-from tensorfold.config_keys import strange
+from tensorfold.config_keys import parts_of_flat, parts_of_hf, strange
 from tensorfold.config_rules import ConfigError
 from tensorfold.roles import RoleTable, build_roles
 
@@ -167,7 +167,7 @@ class ModelConfig:
         left alone; a key that contradicts what this library computes is refused, one that nobody knows is warned of.
         """
         text = rules.check_hf(config)
-        fault = strange(config, {(f.metadata["hf"] or f.name).split(".")[0] for f in fields(cls)})
+        fault = strange(parts_of_hf(config, {(f.metadata["hf"] or f.name).split(".")[0] for f in fields(cls)}))
         if fault is not None:
             raise ConfigError(fault)
         values: dict[str, Any] = {}
@@ -188,8 +188,11 @@ class ModelConfig:
 
     @classmethod
     def from_flat(cls, config: Mapping[str, Any]) -> ModelConfig:
-        """From the parsed inference/config.json (flat names, such as dim and n_layers)."""
+        """From the parsed inference/config.json (flat names, such as dim and n_layers); other keys as in `from_hf`."""
         rules.check_flat(config)
+        fault = strange(parts_of_flat(config, {f.metadata["flat"] or f.name for f in fields(cls)}))
+        if fault is not None:
+            raise ConfigError(fault)
         values: dict[str, Any] = {}
         for f in fields(cls):
             if f.metadata["flat"] is not None:

@@ -4,8 +4,8 @@ that it is not used; what nobody knows is warned of. Knows none of the values th
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
 
 # what means "not used" for keys of other models that would change what is computed
 NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -37,6 +37,18 @@ ROPE_NEUTRAL: dict[str, tuple[Any, ...]] = {
 ROPE_KNOWN = {
     "rope_type", "type", "factor", "beta_fast", "beta_slow", "original_max_position_embeddings", "rope_theta",
 }  # fmt: skip
+QUANTISATION_NEUTRAL: dict[str, tuple[Any, ...]] = {"fmt": ("e4m3",), "modules_to_not_convert": ([],)}
+QUANTISATION_KNOWN = {"quant_method", "activation_scheme", "weight_block_size", "scale_fmt", "expert_dtype"}
+# the flat file's own names, beside those of its relatives
+FLAT_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "n_expert_groups": (0, 1),
+    "n_limited_groups": (0, 1),
+    "n_dense_layers": (0,),
+    "n_hash_layers": (0,),
+    "mscale": (0, 1),
+}
+FLAT_KNOWN = {"dtype", "expert_dtype", "scale_fmt", "model_type", "max_batch_size", "max_seq_len"}
+IMAGES = ("vision_", "aligner_", "image_")
 # what is read elsewhere, and what trains, names, or stores without changing a forward of the text model
 HARMLESS = {
     "_name_or_path", "architectures", "attention_bias", "attention_dropout", "auto_map", "aux_loss_alpha",
@@ -52,24 +64,42 @@ HARMLESS = {
 }  # fmt: skip
 
 
-def strange(config: Mapping[str, Any], known: Collection[str]) -> str | None:
-    """What a config.json asks for that this library does not compute, as "key = value, expected ..."; None if nothing.
+class Part(NamedTuple):
+    """Keys of one object of a config file: where they stand, what is not used at these values, what is known."""
 
-    known: the keys of text_config that are built from. Warns of keys that nobody knows.
+    where: str
+    keys: Mapping[str, Any]
+    neutral: Mapping[str, tuple[Any, ...]]
+    known: Collection[str]
+
+
+def parts_of_hf(config: Mapping[str, Any], built_from: Collection[str]) -> Iterator[Part]:
+    """A checked config.json; `built_from`: the keys of text_config that a model is built from."""
+    text = config["text_config"]
+    yield Part("", config, NEUTRAL, HARMLESS)
+    yield Part("quantization_config.", config["quantization_config"], QUANTISATION_NEUTRAL, QUANTISATION_KNOWN)
+    yield Part("text_config.", text, NEUTRAL, {*HARMLESS, *built_from})
+    yield Part("text_config.rope_scaling.", text["rope_scaling"], ROPE_NEUTRAL, ROPE_KNOWN)
+
+
+def parts_of_flat(config: Mapping[str, Any], built_from: Collection[str]) -> Iterator[Part]:
+    """A checked inference/config.json."""
+    images = {key for key in config if key.startswith(IMAGES)}
+    yield Part("", config, NEUTRAL | FLAT_NEUTRAL, {*HARMLESS, *FLAT_KNOWN, *images, *built_from})
+
+
+def strange(parts: Iterator[Part]) -> str | None:
+    """What asks for something that this library does not compute, as "key = value, expected ..."; None if nothing.
+
+    Warns of keys that nobody knows.
     """
-    text = config.get("text_config", {})
-    rope = text.get("rope_scaling") or {}
     unknown = []
-    for where, holder, neutral, names in (
-        ("", config, NEUTRAL, HARMLESS),
-        ("text_config.", text, NEUTRAL, {*HARMLESS, *known}),
-        ("text_config.rope_scaling.", rope, ROPE_NEUTRAL, ROPE_KNOWN),
-    ):
-        for key, value in holder.items():
+    for where, keys, neutral, known in parts:
+        for key, value in keys.items():
             if key in neutral and not _unused(value, neutral[key]):
                 allowed = " or ".join(map(repr, (*neutral[key], None)))
                 return f"{where}{key} = {value!r} would change what is computed, expected {allowed}"
-            if key not in neutral and key not in names:
+            if key not in neutral and key not in known:
                 unknown.append(where + key)
     if unknown:
         warnings.warn(

@@ -26,9 +26,9 @@ from tensorfold.memory import ENGRAM, EXPERTS, MemoryUse, memory_use
 from tensorfold.network.dspark import Drafter
 from tensorfold.network.engram import EngramTables
 from tensorfold.network.forward import Network
-from tensorfold.network.row_check import row_dependent_operations
+from tensorfold.network.row_check import one_of_each_role, row_dependent_operations
 from tensorfold.network.streaming import ExpertPool, Streaming
-from tensorfold.progress import bar
+from tensorfold.progress import SLOW_S, bar, wanted
 from tensorfold.residents import RESIDENTS
 from tensorfold.state.caches import Caches
 from tensorfold.state.slot_memory import SlotMemory
@@ -77,7 +77,7 @@ class Options:
             engram=word("engram", engram, ENGRAM),
             experts=word("experts", experts, EXPERTS),
             expert_bytes=None if expert_bytes is None else integer("expert_bytes", expert_bytes, 1),
-            progress=bool(progress),
+            progress=wanted(None if progress is None else flag("progress", progress)),
         )
 
 
@@ -167,7 +167,7 @@ def _load(checkpoint: Checkpoint, options: Options, stopped: Callable[[], bool],
         drafter = emptied(Drafter(checkpoint, config, backend, network, loaded)) if stages else None
     checkpoint.check()
     mx.clear_cache()
-    keep_rows_apart(network, engram)
+    keep_rows_apart(network, engram, options.progress)
     engram.restart()
     if pool is not None:
         pool.restart()
@@ -185,14 +185,16 @@ def _load(checkpoint: Checkpoint, options: Options, stopped: Callable[[], bool],
     return Parts(checkpoint, config, tokenizer, engine, checkpoint.identity, engram, pool, undo.pop_all())
 
 
-def keep_rows_apart(network: Network, engram: EngramTables) -> None:
+def keep_rows_apart(network: Network, engram: EngramTables, shown: bool) -> None:
     """Tries the operations on the real weights: where rows of a launch change each other's bits, each gets its own.
 
     Raises BackendError where they do not run at all.
     """
     backend = network.backend
+    what = "checking" if backend.name == "ops" else "compiling and checking kernels"
     try:
-        dependent = row_dependent_operations(network, engram.gather)
+        with bar(len(one_of_each_role(network.config)), "layer", what, shown, SLOW_S) as layers:
+            dependent = row_dependent_operations(network, engram.gather, layers.update)
     except RuntimeError as error:
         what = first_errors(str(error))
         raise BackendError(

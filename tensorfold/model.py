@@ -19,7 +19,6 @@ from tensorfold.handle import SlotHandle
 from tensorfold.life import Life
 from tensorfold.memory import MemoryUse
 from tensorfold.network.streaming import Streaming
-from tensorfold.progress import wanted
 from tensorfold.results import Generation, Piece, one_of
 from tensorfold.rounds import Call, opener
 from tensorfold.scoring import Score, score
@@ -82,15 +81,15 @@ class Model:
         expert_bytes: room for streamed experts, by default what the memory leaves.
         revision, token, cache_dir: of a hub id: a branch, tag or commit; a token, False for none, by default the stored
         one; where downloads are kept, by default the hub library's cache.
-        progress: a bar on stderr, by default in a terminal or a notebook.
+        progress: bars on stderr, by default in a terminal or a notebook.
         Raises CheckpointError or ConfigError (ValueError) for a checkpoint that is not whole and exact, CapacityError
         (ValueError) naming what would fit, before anything is allocated, ValueError or TypeError for wrong arguments.
         """
         options = loading.Options.check(
             draft, max_slots, max_context, backend, prefix_bytes, snapshot_tokens, draft_policy, engram, experts,
-            expert_bytes, wanted(progress),
+            expert_bytes, progress,
         )  # fmt: skip
-        folder = resolve(path, options.draft is not False, Access(revision, token, cache_dir))
+        folder = resolve(path, options.draft is not False, Access(revision, token, cache_dir, progress))
         return cls(Life(folder, options))
 
     def close(self) -> None:

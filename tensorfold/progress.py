@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tqdm import tqdm
 
+SLOW_S = 2.0  # work that is done sooner shows no bar
+
 
 def wanted(asked: bool | None = None) -> bool:
     """Whether a bar is shown: as asked, by default where stderr is a terminal or a notebook shows it.
@@ -24,13 +26,13 @@ def wanted(asked: bool | None = None) -> bool:
     return asked if asked is not None else terminal or _in_notebook()
 
 
-def bar(total: int, unit: str, what: str, shown: bool) -> tqdm[Any]:
-    """A bar of `total` units, for `with`; `update(n)` moves it."""
+def bar(total: int, unit: str, what: str, shown: bool, delay: float = 0.0) -> tqdm[Any]:
+    """A bar of `total` units, for `with`, that shows itself after `delay` seconds; `update(n)` moves it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "IProgress")  # a notebook without widgets gets a bar of letters
         from tqdm.auto import tqdm
 
-    return tqdm(total=total, unit=unit, desc=what, disable=not shown)
+    return tqdm(total=total, unit=unit, desc=what, disable=not shown, delay=delay)
 
 
 def _in_notebook() -> bool:

@@ -74,12 +74,12 @@ def plain_rows_are_tried_once() -> Iterator[None]:
     known: dict[tuple[Any, ...], set[str]] = {}
     check = loading.row_dependent_operations
 
-    def tried(network: Any, gather: Any) -> set[str]:
+    def tried(network: Any, gather: Any, *told: Any) -> set[str]:
         if type(network.backend) is not OpsBackend:
-            return check(network, gather)
+            return check(network, gather, *told)
         key = network.traceable, network.config
         if key not in known:
-            known[key] = check(network, gather)
+            known[key] = check(network, gather, *told)
         return set(known[key])
 
     with pytest.MonkeyPatch.context() as patch:

@@ -322,17 +322,25 @@ def test_a_built_config_is_checked_as_well() -> None:
     [
         ("n_group", 8), ("topk_group", 4), ("use_qk_norm", True), ("final_logit_softcapping", 30.0),
         ("rope_interleave", False), ("rope_scaling.attention_factor", 1.2), ("rope_scaling.mscale", 0.7),
+        ("quantization_config.fmt", "e5m2"), ("quantization_config.modules_to_not_convert", ["head"]),
     ],
 )  # fmt: skip
 def test_what_would_change_the_mathematics_is_refused(where: str, value: object) -> None:
     config = copy.deepcopy(HF)
+    where = where if where.startswith("quantization_config.") else f"text_config.{where}"
     *parents, key = where.split(".")
-    holder = config["text_config"]
+    holder = config
     for parent in parents:
         holder = holder[parent]
     holder[key] = value
-    with pytest.raises(ConfigError, match=f"text_config.{where} = .* would change what is computed"):
+    with pytest.raises(ConfigError, match=f"{where} = .* would change what is computed"):
         ModelConfig.from_hf(config)
+
+
+@pytest.mark.parametrize("key, value", [("n_expert_groups", 8), ("use_qk_norm", True), ("mscale", 0.7)])
+def test_so_it_is_in_the_flat_file(key: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=f"{key} = .* would change what is computed"):
+        ModelConfig.from_flat(flat(**{key: value}))
 
 
 def test_its_neutral_value_and_what_only_trains_or_names_pass_in_silence(recwarn: pytest.WarningsRecorder) -> None:
@@ -341,7 +349,10 @@ def test_its_neutral_value_and_what_only_trains_or_names_pass_in_silence(recwarn
     config["text_config"]["torch_dtype"] = "bfloat16"
     config["text_config"] |= {"n_group": 1, "topk_group": None, "use_qk_norm": False, "aux_loss_alpha": 0.001}
     config["text_config"]["rope_scaling"] |= {"attention_factor": 1.0, "mscale": 1}
+    config["quantization_config"]["fmt"] = "e4m3"
     assert ModelConfig.from_hf(config) == ModelConfig.from_hf(HF) and not recwarn.list
+    serving = {"max_batch_size": 4, "max_seq_len": 4096, "n_expert_groups": 1, "vision_depth": 27}
+    assert ModelConfig.from_flat(flat(**serving)) == ModelConfig.from_flat(FLAT) and not recwarn.list
 
 
 def test_unknown_keys_are_warned_of_by_name() -> None:
@@ -349,3 +360,5 @@ def test_unknown_keys_are_warned_of_by_name() -> None:
     config["text_config"]["mystery"], config["riddle"] = 3, 4
     with pytest.warns(UserWarning, match="does not know: riddle, text_config.mystery"):
         assert ModelConfig.from_hf(config) == ModelConfig.from_hf(HF)
+    with pytest.warns(UserWarning, match="does not know: mystery"):
+        assert ModelConfig.from_flat(flat(mystery=3)) == ModelConfig.from_flat(FLAT)

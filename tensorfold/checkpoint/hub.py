@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tensorfold import arguments
+from tensorfold.arguments import ParameterTypeError, shown
 from tensorfold.checkpoint.errors import CheckpointError, listing
 from tensorfold.checkpoint.inventory import is_drafter, is_skipped
 from tensorfold.checkpoint.layout import INDEX_FILE, SINGLE_FILE, read_index, wanted_files
@@ -38,17 +40,21 @@ class DownloadError(OSError):
 @dataclass(frozen=True)
 class Access:
     """How a hub repository is asked for: a branch, tag or commit; a token, True or None for the stored one, False for
-    none; and the folder of the cache, by default the hub library's."""
+    none; the folder of the cache, by default the hub library's; and whether bars are shown, by default where somebody
+    looks. Raises ParameterTypeError naming the argument."""
 
     revision: str | None = None
     token: str | bool | None = None
     cache_dir: str | Path | None = None
+    progress: bool | None = None
 
     def __post_init__(self) -> None:
-        for name, kinds in (("revision", (str,)), ("token", (str, bool)), ("cache_dir", (str, Path))):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, kinds):
-                raise TypeError(f"{name}={'...' if name == 'token' else repr(value)} must be a string")
+        if not isinstance(self.revision, str | None):
+            raise ParameterTypeError(f"revision={shown(self.revision)} must be a branch, tag or commit")
+        if not isinstance(self.token, str | bool | None):
+            raise ParameterTypeError(f"token must be a str, True or False, not {type(self.token).__name__}")
+        if self.cache_dir is not None:
+            object.__setattr__(self, "cache_dir", arguments.path("cache_dir", self.cache_dir))
 
 
 def resolve(path_or_hub_id: str | os.PathLike[str], drafter: bool = True, access: Access | None = None) -> Path:
@@ -59,8 +65,8 @@ def resolve(path_or_hub_id: str | os.PathLike[str], drafter: bool = True, access
     DownloadError (an OSError) for hub trouble, ConfigError or CheckpointError if the repository's config or index is
     refused, before any shard is fetched.
     """
-    given, access = os.fspath(path_or_hub_id), access or Access()
-    path = Path(given).expanduser()
+    path, access = arguments.path("path", path_or_hub_id), access or Access()
+    given = os.fspath(path_or_hub_id)
     if given and path.exists():
         if access.revision is not None:
             raise ValueError(f"revision {access.revision!r} is of a hub id, but {given!r} is a local folder")
@@ -124,8 +130,8 @@ def _fetch(hub_id: str, access: Access, names: list[str], trouble: Exception | N
     with _told(hub_id, access, trouble):
         return Path(
             snapshot_download(
-                hub_id, revision=access.revision, allow_patterns=names, tqdm_class=_bar(), token=access.token,
-                cache_dir=access.cache_dir, local_files_only=trouble is not None or constants.HF_HUB_OFFLINE,
+                hub_id, revision=access.revision, token=access.token, cache_dir=access.cache_dir, allow_patterns=names,
+                tqdm_class=_bar(access.progress), local_files_only=trouble is not None or constants.HF_HUB_OFFLINE,
             )  # fmt: skip
         )
 
@@ -159,9 +165,9 @@ def _told(hub_id: str, access: Access, trouble: Exception | None = None) -> Iter
     raise DownloadError(f"hub id {hub_id!r}: {why}") from cause
 
 
-def _bar() -> type[tqdm[Any]] | None:
-    """The hub's own progress bar on a terminal or in a notebook, a silent one elsewhere."""
-    if wanted():
+def _bar(asked: bool | None) -> type[tqdm[Any]] | None:
+    """The hub's own progress bar where one is wanted, a silent one elsewhere."""
+    if wanted(asked):
         return None
     from huggingface_hub.utils import tqdm as hub_bar
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from tensorfold.checkpoint.errors import CheckpointError, listing, show
 
+LOG = logging.getLogger("tensorfold.load")
 INDEX_FILE = "model.safetensors.index.json"
 SINGLE_FILE = "model.safetensors"
 POINTER, LARGEST_POINTER = b"version https://git-lfs", 1024
@@ -25,12 +27,14 @@ def find_shards(folder: Path, wanted: Callable[[str], bool]) -> tuple[list[Path]
     """
     if (folder / INDEX_FILE).exists():
         index = read_index(folder / INDEX_FILE)
+        _tell_unread(folder, set(index.values()), INDEX_FILE)
         return _by_index(folder, index, wanted), index
     single = folder / SINGLE_FILE
     names = sorted(p.name for p in folder.iterdir() if NUMBERED.fullmatch(p.name))
     if single.exists() and names:
         raise CheckpointError(f"{folder}: both {SINGLE_FILE} and {names[0]}, and no {INDEX_FILE} to say which counts")
     if single.exists():
+        _tell_unread(folder, {SINGLE_FILE}, "its name")
         return [single], None
     if not names:
         others = sorted(p.name for p in folder.glob("*.safetensors"))
@@ -47,7 +51,14 @@ def find_shards(folder: Path, wanted: Callable[[str], bool]) -> tuple[list[Path]
                               "incomplete download?")  # fmt: skip
     if names != expected:
         raise CheckpointError(f"{folder}: {listing(sorted(set(names) - set(expected)))} is outside 1..{total}")
+    _tell_unread(folder, set(names), "its name")
     return [folder / name for name in names], None
+
+
+def _tell_unread(folder: Path, shards: set[str], why: str) -> None:
+    others = sorted({p.name for p in folder.glob("*.safetensors")} - shards)
+    if others:
+        LOG.warning("%s: %s: not read, no part of the checkpoint by %s", folder, listing(others), why)
 
 
 def refuse_pointers(folder: Path) -> None:

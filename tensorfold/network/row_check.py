@@ -5,6 +5,7 @@ Knows no operation by itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import zip_longest
 
 import mlx.core as mx
@@ -22,9 +23,11 @@ from tensorfold.state.caches import PAGE_TOKENS, Caches
 SLOTS = ((0, 3, 0), (1, 2, 301), (2, 1, 77))
 
 
-def row_dependent_operations(network: Network, gather: Gather) -> set[str]:
+def row_dependent_operations(
+    network: Network, gather: Gather, on_layer: Callable[[], object] = lambda: None
+) -> set[str]:
     """Names of the operations that gave some row other bits among other rows than in a smaller launch; empty where the
-    row law holds."""
+    row law holds. Kernels are compiled on the way; `on_layer` hears of each layer of `one_of_each_role`."""
     config, backend = network.config, network.backend
     windows: list[Segment] = []
     runs: list[Run] = []
@@ -44,6 +47,7 @@ def row_dependent_operations(network: Network, gather: Gather) -> set[str]:
             s = layer.inject(s, plan)
             backend.hc_mean(s.x)
             s, _ = layer(s, plan, caches, shared, following)
+            on_layer()
         logits = network.head(s.x, s.pre)
         backend.hc_collapse(s.x, s.pre)
         if backend.draw is not None:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from tensorfold import Model, progress
+from tensorfold.network.row_check import row_dependent_operations
 from tests.app.kit import ENVIRONMENT, EXAMPLES
 from tests.support.goldens import EXAMPLE
 
@@ -79,9 +80,13 @@ def test_bars_that_are_asked_for_are_left_out_without_a_stream(stream: object, m
 
 
 def test_a_terminal_sees_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its layers, and the check of its operations where that takes long."""
     monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setattr("tensorfold.loading.SLOW_S", 0.0)
+    monkeypatch.setattr("tensorfold.loading.row_dependent_operations", row_dependent_operations)  # not once a session
     Model.load(EXAMPLE).close()
     assert "loading: 100%" in sys.stderr.getvalue()  # type: ignore[attr-defined]
+    assert "checking: 100%" in sys.stderr.getvalue()  # type: ignore[attr-defined]
     monkeypatch.setattr(sys, "stderr", Terminal())
     Model.load(EXAMPLE, progress=False).close()
     assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]

@@ -9,12 +9,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hub_server import COMMIT, HubServer
 from shardkit import INDEX, clone, edit_index, pack, replace
 
+from tensorfold.checkpoint import hub as hub_module
 from tensorfold.checkpoint.hub import Access, looks_local, resolve
 from tensorfold.testing import synthetic
 
@@ -232,6 +234,25 @@ def test_a_folder_is_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "someone/model").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     assert resolve("someone/model") == Path("someone/model")
+
+
+@pytest.mark.parametrize("wrong", [{"revision": 1}, {"token": 5}, {"cache_dir": 3}, {"path": 7}, {"path": b"x"}])
+def test_arguments_of_another_kind_are_named(wrong: dict[str, Any]) -> None:
+    ((name, value),) = wrong.items()
+    with pytest.raises(TypeError, match=f"^{name}.* must be"):
+        resolve(value) if name == "path" else Access(**wrong)
+
+
+def test_a_cache_is_looked_for_where_a_shell_would() -> None:
+    assert Access(cache_dir="~/cache").cache_dir == Path.home() / "cache"
+
+
+@pytest.mark.parametrize("asked,silent", [(None, False), (True, False), (False, True)])
+def test_a_download_shows_bars_as_the_load_does(
+    asked: bool | None, silent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: True, write=len))
+    assert (hub_module._bar(asked) is not None) == silent
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 import pytest
-from shardkit import INDEX, Tensors, clone, edit_index, header_of, pack, replace, rewrite, shard_of
+from shardkit import INDEX, Tensors, edit_index, header_of, pack, replace, rewrite, shard_of
 
 from tensorfold.checkpoint import Checkpoint, CheckpointError, expected_tensors, mapping
 from tensorfold.checkpoint.reader import Mapping
@@ -395,20 +395,3 @@ def test_a_file_that_changes_while_it_is_opened_is_noticed(model: Path, monkeypa
 def test_the_trained_example_opens_whole() -> None:
     with Checkpoint.open(Path(__file__).parents[2] / "examples/tiny-v41") as ck:
         assert len(ck) == len(expected_tensors(ck.config)) == 1529 and ck.has_drafter
-
-
-def test_git_lfs_pointers_are_told_from_files(small: Path, tmp_path: Path) -> None:
-    """Where git-lfs fetched none of the large files, or not all, the message says how to get them."""
-    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n"
-    folder = clone(small, tmp_path / "pointers")
-    for name in ("tokenizer.json", "model-00003-of-00017.safetensors"):
-        replace(folder / name, pointer)
-    with pytest.raises(CheckpointError, match="2 files are git-lfs pointers.*tokenizer.json.*git lfs pull"):
-        Checkpoint.open(folder)
-
-
-def test_weights_under_another_name_are_named(tmp_path: Path, single: Path) -> None:
-    folder = clone(single, tmp_path / "renamed")
-    (folder / "model.safetensors").rename(folder / "weights.safetensors")
-    with pytest.raises(CheckpointError, match="weights.safetensors has a name that no checkpoint"):
-        Checkpoint.open(folder)
