@@ -41,6 +41,14 @@ def integer(name: str, value: Any, low: int, high: int | None = None) -> int:
     return number
 
 
+def integers(name: str, value: Any, low: int, high: int) -> list[int]:
+    """`value`, a sequence or array, as ints of low..high. Raises ParameterTypeError or ParameterError."""
+    items = value.tolist() if hasattr(value, "tolist") else value
+    if not isinstance(items, Sequence) or isinstance(items, (str, bytes)):
+        raise ParameterTypeError(f"{name}={shown(value)} must be a list of integers, not {type(value).__name__}")
+    return [integer(f"{name}[{i}]", item, low, high) for i, item in enumerate(items)]
+
+
 def number(name: str, value: Any) -> float:
     """`value` as a float, NaN and infinities among it. Raises ParameterTypeError, or ParameterError if too large."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):

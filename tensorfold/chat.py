@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
+from tensorfold.arguments import ParameterError
 from tensorfold.engine.reply import Stats, TokenLogprobs, token_sha
 from tensorfold.keywords import (
     ChatKeywords,
@@ -135,8 +136,10 @@ def _turns(
     given, many = conversations(messages)
     prompts = [encode_chat(desk.tokenizer, each, tools, **chosen, where=where) for where, each in given]
     ids = [prompt.ids for prompt in prompts]
-    requests, many = desk.reader.requests(ids if many else ids[0], rest, n, GenerateKeywords)
     whole = rest.get("max_tokens") is None
+    if whole:
+        rest["max_tokens"] = _LONGEST_MAX_EFFORT  # until each turn has its own
+    requests, many = desk.reader.requests(ids if many else ids[0], rest, n, GenerateKeywords)
     copies = len(requests) // len(prompts)
     turns = [_Turn(desk, prompts[i // copies], request, whole) for i, request in enumerate(requests)]
     desk.fit([turn.request for turn in turns])
@@ -154,21 +157,26 @@ class _Turn:
         tokenizer, params = desk.tokenizer, request.params
         self._prompt, self._parser = prompt, ReplyParser(prompt, params.stop)
         self._detokenizer = reply_detokenizer(tokenizer, params.skip_special_tokens)
-        self._guards, self._tokens = _guards(tokenizer), list[int]()
+        self._ends, self._tokens = _guards(tokenizer) | set(params.stop_token_ids), list[int]()
+        if params.min_tokens and params.stop:
+            raise ParameterError("chat takes min_tokens or stop, not both: stop counts in the content alone")
         if whole:
             longest = _LONGEST_MAX_EFFORT if prompt.thinking and prompt.effort == 100 else _LONGEST[prompt.thinking]
             params = replace(params, max_tokens=max(1, min(longest, desk.max_context - len(prompt.ids))))
+            if params.min_tokens > params.max_tokens:
+                raise ParameterError(f"min_tokens={params.min_tokens} is more than this reply's {params.max_tokens}")
         # in reasoning and in calls a stop string is text
-        self.request = replace(request, params=replace(params, stop=()), keep_at=(prompt.shared,))
+        params = replace(params, stop=(), stop_token_ids=tuple(sorted(self._ends)))
+        self.request = replace(request, params=params, keep_at=(prompt.shared,))
 
     def take(self, handle: SlotHandle, came: Piece) -> ChatPiece:
         """What the handle's newest piece settles; at the end the handle is closed, and there is the reply."""
         reply, reason, settled = None, came.finish_reason, [("", "")]
         for token in came.tokens:
             self._tokens.append(token)
-            if token not in self._guards:
+            if token not in self._ends:
                 settled.append(self._parser.feed(self._detokenizer.add(token)))
-            if token in self._guards or self._parser.stopped:
+            if self._parser.stopped:
                 reason = "stop"  # accepted drafts behind it are no part of the reply
                 break
         if reason is not None:

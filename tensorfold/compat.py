@@ -230,4 +230,4 @@ def _response(
 
 def _ids(model: Model, tokens: list[int]) -> list[int]:
     """Tokens without the eos, as mlx-lm gives them."""
-    return tokens[:-1] if tokens and tokens[-1] == model.tokenizer.eos_id else tokens
+    return tokens[:-1] if tokens and tokens[-1] in model.tokenizer.eos_ids else tokens

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tensorfold.config_fields import ConfigFields
 from tensorfold.roles import nearest_source
-
-if TYPE_CHECKING:
-    from tensorfold.config import ModelConfig
 
 MODEL_TYPE = "deepseek_v41"
 TEXT_MODEL_TYPE = "deepseek_v41_text"
@@ -51,6 +49,9 @@ MOST_LAYERS = 4096
 MOST_EXPERTS = 1_000_000
 
 
+ONE_OR_MORE = "int | tuple[int, ...]"
+
+
 class ConfigError(ValueError):
     """A config that is missing something, contradicts itself, or asks for what this library does not compute."""
 
@@ -68,6 +69,8 @@ def typed(where: str, value: Any, kind: str) -> Any:
             if not -1 < value <= LARGEST:
                 raise ConfigError(f"{where} = {_show(value)}, expected an integer from 0 to {LARGEST}")
             return value
+    elif kind == ONE_OR_MORE:
+        return _one_or_more(where, value)
     elif kind == "float":
         if isinstance(value, int | float) and not isinstance(value, bool):
             if abs(value) <= 1e300 and math.isfinite(value):
@@ -115,7 +118,7 @@ def check_flat(config: Mapping[str, Any]) -> None:
             raise ConfigError(f"{key} is missing, expected {value!r}")
 
 
-def check(c: ModelConfig) -> None:
+def check(c: ConfigFields) -> None:
     """Ranges, divisibility and contradictions between keys; raises ConfigError naming key and value."""
     for key, value in FIXED.items():
         if getattr(c, key) != value:
@@ -125,7 +128,7 @@ def check(c: ModelConfig) -> None:
     _check_ids(c)
 
 
-def _check_sizes(c: ModelConfig) -> None:
+def _check_sizes(c: ConfigFields) -> None:
     positive = """vocab_size hidden_size moe_intermediate_size num_hidden_layers num_attention_heads head_dim
         qk_rope_head_dim q_lora_rank o_lora_rank o_groups sliding_window rms_norm_eps n_routed_experts
         num_experts_per_tok routed_scaling_factor swiglu_limit index_n_heads index_head_dim index_topk
@@ -161,7 +164,7 @@ def _check_sizes(c: ModelConfig) -> None:
         raise _bad(c, "engram_max_ngram_size", "must be at least 2")
 
 
-def _check_layers(c: ModelConfig) -> None:
+def _check_layers(c: ConfigFields) -> None:
     layers, stages = c.num_hidden_layers, c.num_nextn_predict_layers
     for key, value in (("num_hidden_layers", layers), ("num_nextn_predict_layers", stages)):
         if value > MOST_LAYERS:
@@ -211,14 +214,25 @@ def _check_layers(c: ModelConfig) -> None:
         raise _bad(c, "dspark_target_layer_ids", f"does not fit num_nextn_predict_layers = {stages}")
 
 
-def _check_ids(c: ModelConfig) -> None:
+def _check_ids(c: ConfigFields) -> None:
     keys = ["image_token_id", "bos_token_id", "eos_token_id", "pad_token_id"]
     keys += ["engram_pad_token_id"] if c.engram_layer_ids else []
     keys += ["dspark_noise_token_id"] if c.num_nextn_predict_layers else []
     for key in keys:
-        if getattr(c, key) >= c.vocab_size:
+        value = getattr(c, key)
+        if max(value if isinstance(value, tuple) else (value,)) >= c.vocab_size:
             raise _bad(c, key, f"is outside vocab_size = {c.vocab_size}")
     _at_most(c, "engram_compressed_vocab_size", "vocab_size")
+
+
+def _one_or_more(where: str, value: Any) -> int | tuple[int, ...]:
+    """An integer, or a list of different ones; a list of one is that one, so that equal models have equal configs."""
+    if not isinstance(value, list | tuple):
+        return typed(where, value, "int")  # type: ignore[no-any-return]
+    found: tuple[int, ...] = typed(where, value, "tuple[int, ...]")
+    if not found or len(set(found)) < len(found):
+        raise ConfigError(f"{where} = {_show(value)}, expected an integer or a list of different integers")
+    return found if len(found) > 1 else found[0]
 
 
 def _model_type(found: Any) -> None:
@@ -240,7 +254,7 @@ def _fixed(where: str, found: Any, expected: Any) -> None:
         raise ConfigError(f"{where} = {_show(found)}, expected {expected!r}")
 
 
-def _ascending(c: ModelConfig, key: str) -> None:
+def _ascending(c: ConfigFields, key: str) -> None:
     ids: Sequence[int] = getattr(c, key)
     if any(a >= b for a, b in pairwise(ids)):
         raise _bad(c, key, "must be ascending without repeats")
@@ -248,12 +262,12 @@ def _ascending(c: ModelConfig, key: str) -> None:
         raise _bad(c, key, f"names a layer outside num_hidden_layers = {c.num_hidden_layers}")
 
 
-def _at_most(c: ModelConfig, key: str, limit: str) -> None:
+def _at_most(c: ConfigFields, key: str, limit: str) -> None:
     if getattr(c, key) > getattr(c, limit):
         raise _bad(c, key, f"is more than {limit} = {getattr(c, limit)}")
 
 
-def _bad(c: ModelConfig, key: str, why: str) -> ConfigError:
+def _bad(c: ConfigFields, key: str, why: str) -> ConfigError:
     """An error that also gives the key's name in the flat file, where it has another one."""
     flat = type(c).__dataclass_fields__[key].metadata["flat"]
     value = getattr(c, key)

@@ -19,7 +19,7 @@ from tensorfold.engine.slot import Slot
 from tensorfold.engine.worker import Gone
 from tensorfold.handle import SlotHandle
 from tensorfold.life import Life
-from tensorfold.requests import Reader, Request
+from tensorfold.requests import Reader, Request, nothing
 from tensorfold.state import files
 from tensorfold.text.tokenizer import Tokenizer
 
@@ -130,7 +130,10 @@ class Desk:
         return self.open(lambda engine: engine.fork(slot, params))
 
     def extend(self, slot: Slot, prompt: Any, options: Mapping[str, Any]) -> None:
-        """Begins a slot's next reply."""
+        """Begins a slot's next reply; without a word, goes on with the one that was cut."""
+        if nothing(prompt, options):
+            more, drafts = self.reader.more(slot.params, options)
+            return self.call(lambda engine: engine.go_on(slot, more, drafts))
         r = self.one(prompt, {"add_bos": False, **options})
         self.call(lambda engine: engine.extend(slot, r.ids, r.params, r.max_drafts))
 

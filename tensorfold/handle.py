@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -33,7 +34,7 @@ class SlotHandle:
 
     tokens: ids of the reply so far; text: its text; done, finish_reason ("stop", "length", "cancelled",
     "error" or None),
-    error (the exception behind "error"), stats, seed, logprobs (one entry a token if asked for).
+    error (the exception behind "error"), stats, seed, logprobs and prompt_logprobs (if asked for).
     """
 
     def __init__(self, owner: Owner, slot: Slot):
@@ -84,6 +85,12 @@ class SlotHandle:
         return None if self._slot.params.logprobs is None else reply.logprobs[: reply.now.logprobs]
 
     @property
+    def prompt_logprobs(self) -> list[TokenLogprobs] | None:
+        """One entry for each token of the prompt after the first (of what `extend` added), as far as they are known,
+        if asked for; the model's own values, whatever the reply's choices."""
+        return None if self._slot.params.prompt_logprobs is None else list(self._slot.scores)
+
+    @property
     def stats(self) -> Stats:
         """Counters, times and the token hash as of now."""
         return self._slot.reply.measure()
@@ -102,9 +109,12 @@ class SlotHandle:
         """What came since the last `read`, all of one moment: text, tokens, logprobs; and how the reply ended."""
         self._slot.attend()
         reply = self._slot.reply
-        before = self._read if reply is self._reply else Moment()
-        self._reply, self._read = reply, reply.now
-        return piece(reply, before, self._read, self._slot.params.logprobs is not None)
+        before, now = self._read if reply is self._reply else Moment(), reply.now
+        made = piece(reply, before, now, self._slot.params.logprobs is not None, self.prompt_logprobs)
+        if now.texts == before.texts and not now.tail:
+            now = replace(now, tail=before.tail)  # shown at an end, and its text has not come yet
+        self._reply, self._read = reply, now
+        return made
 
     def cancel(self) -> None:
         """Ends the reply where it is; the slot can be extended, forked or saved."""
@@ -122,7 +132,12 @@ class SlotHandle:
 
     def extend(self, prompt: kw.OnePrompt, **options: Unpack[kw.Keywords]) -> SlotHandle:
         """Begins the next reply after this one's tokens and `prompt` (a str without bos, or ids);
-        keywords as in `open`."""
+        keywords as in `open`.
+
+        With an empty `prompt` the reply itself goes on where max_tokens or a cancel cut it, by max_tokens more (256):
+        tokens, text and log-probabilities are those of one longer reply. Its choices stay, drafts may be set.
+        Raises ValueError while the reply goes on, after an error, for other choices, or if the reply ended by itself.
+        """
         self._owner.extend(self._live(), prompt, options)
         return self
 

@@ -45,8 +45,13 @@ class SamplingKeywords(TypedDict, total=False):
     top_k: SupportsIndex | None
     min_p: SupportsFloat | None
     repetition_penalty: SupportsFloat | None
+    presence_penalty: SupportsFloat | None
+    frequency_penalty: SupportsFloat | None
     logit_bias: Mapping[int, float] | None
     stop: str | Sequence[str] | None
+    stop_token_ids: Sequence[SupportsIndex] | Array | None
+    ignore_eos: bool | None
+    min_tokens: SupportsIndex | None
     seed: SupportsIndex | Sequence[SupportsIndex] | Array | None
     logprobs: SupportsIndex | None
     skip_special_tokens: bool | None
@@ -67,7 +72,13 @@ class TextKeywords(TypedDict, total=False):
     parse_special: bool | None
 
 
-class Keywords(ReplyKeywords, TextKeywords, total=False):
+class PromptKeywords(TypedDict, total=False):
+    """What is told about a prompt."""
+
+    prompt_logprobs: SupportsIndex | None
+
+
+class Keywords(ReplyKeywords, TextKeywords, PromptKeywords, total=False):
     """What extend takes beside a prompt."""
 
 

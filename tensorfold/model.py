@@ -152,9 +152,12 @@ class Model:
         """Replies to one prompt, or to a list of them (a list in is a list out); more prompts than slots queue.
 
         prompt: str, ids, or a list of such. n: so many replies to each prompt with seeds drawn apart (a list out).
-        Keywords: max_tokens, temperature (or temp), top_p, top_k, min_p, repetition_penalty, logit_bias, stop,
-        seed (a list for several prompts), logprobs, skip_special_tokens (False shows them in `text`), draft,
-        max_drafts, add_bos, parse_special, prompt_progress_callback(done, total).
+        Keywords: max_tokens, temperature (or temp), top_p, top_k, min_p, repetition_penalty (over prompt and reply),
+        presence_penalty and frequency_penalty (OpenAI's, over the reply), logit_bias, stop, stop_token_ids, ignore_eos,
+        min_tokens (so many tokens before an eos, a stop id or a stop string counts), seed (a list for several prompts),
+        logprobs, prompt_logprobs (0..20 likeliest tokens beside each token of the prompt; such a prompt reuses no kept
+        beginning), skip_special_tokens (False shows them in `text`), draft, max_drafts, add_bos, parse_special,
+        prompt_progress_callback(done, total).
         on_result(i, generation): called with each reply as it ends.
         wait: how long for the first slot when all are open: True, seconds, or False for CapacityError at once. By
         default as long as somebody may free one: CapacityError where open handles of this thread hold them all.

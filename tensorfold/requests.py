@@ -4,7 +4,7 @@ knows no engine and no arrays."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -42,9 +42,7 @@ class Reader:
         refuse_unknown(options, names(kind))
         copies = None if n is None else integer("n", n, 1)
         drafts = self.drafts(options.get("draft"), options.get("max_drafts"))
-        for name, form in (("prompt_progress_callback", "done, total"), ("on_result", "i, generation")):
-            if options.get(name) is not None and not callable(options[name]):
-                raise TypeError(f"{name}={shown(options[name])} must be callable as f({form})")
+        _callbacks(options)
         prompts, many = parse_prompts(prompt, self.tokenizer, self.config, **text_flags(options))
         prompts = [ids for ids in prompts for _ in range(copies or 1)]
         choices = self._choices(options, len(prompts), copies)
@@ -52,7 +50,27 @@ class Reader:
 
     def seeded(self, params: SamplingParams, seed: int) -> SamplingParams:
         """The same choices with another seed."""
-        return replace(params, seed=parse({"seed": seed}, self.config.vocab_size).seed)
+        return replace(params, seed=self._parse({"seed": seed}).seed)
+
+    def more(self, params: SamplingParams, options: Mapping[str, Any]) -> tuple[int, int | None]:
+        """How many tokens more, and drafts if they are given, for a reply of `params` that goes on.
+        Raises TypeError and ValueError naming the argument, also for a choice that is not the reply's own."""
+        refuse_unknown(options, names(Keywords))
+        _callbacks(options)
+        text_flags(options)
+        given = {k: v for k, v in options.items() if k in KEYWORDS and v is not None}
+        count = self._parse({"max_tokens": given.pop("max_tokens", None)}).max_tokens
+        own = params.keywords()
+        if "temp" in given and "temperature" not in given:
+            del own["temperature"]
+        chosen = self._parse({**own, **given})
+        other = [f.name for f in fields(params) if getattr(chosen, f.name) != getattr(params, f.name)]
+        if other:
+            raise ValueError(
+                f"{', '.join(other)}: a reply goes on with the choices that it has; give text or ids to begin another"
+            )
+        chosen_drafts = options.get("draft") is not None or options.get("max_drafts") is not None
+        return count, self.drafts(options.get("draft"), options.get("max_drafts")) if chosen_drafts else None
 
     def _choices(self, options: Mapping[str, Any], count: int, n: int | None) -> list[SamplingParams]:
         given = {k: v for k, v in options.items() if k in KEYWORDS}
@@ -63,7 +81,10 @@ class Reader:
         if not one and len(seeds) != count:
             raise ValueError(f"seed has {len(seeds)} entries for {count} replies")
         every = [seeds] * count if one else list(seeds)
-        return [parse({**given, "seed": s}, self.config.vocab_size) for s in every]
+        return [self._parse({**given, "seed": s}) for s in every]
+
+    def _parse(self, given: Mapping[str, Any]) -> SamplingParams:
+        return parse(given, self.config.vocab_size, self.config.eos_token_ids)
 
     def drafts(self, draft: Any, most: Any) -> int:
         """How many drafts a round may hold, from `draft` and `max_drafts`."""
@@ -76,6 +97,20 @@ class Reader:
         if limit > self.config.dspark_block_size > 0:
             raise ValueError(f"max_drafts={limit} is more than the drafter's block of {self.config.dspark_block_size}")
         return 0 if draft is False else min(limit, block)
+
+
+def nothing(prompt: Any, options: Mapping[str, Any]) -> bool:
+    """Whether a prompt that continues a slot adds no id: an empty text without bos, or an empty list or array."""
+    if isinstance(prompt, str):
+        return not prompt and not options.get("add_bos")
+    flat = isinstance(prompt, (list, tuple)) or getattr(prompt, "ndim", None) == 1
+    return flat and len(prompt) == 0
+
+
+def _callbacks(options: Mapping[str, Any]) -> None:
+    for name, form in (("prompt_progress_callback", "done, total"), ("on_result", "i, generation")):
+        if options.get(name) is not None and not callable(options[name]):
+            raise TypeError(f"{name}={shown(options[name])} must be callable as f({form})")
 
 
 def text_flags(options: Mapping[str, Any]) -> dict[str, bool]:

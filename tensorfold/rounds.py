@@ -232,5 +232,5 @@ def generation(i: int, handle: SlotHandle, piece: Piece) -> Generation | None:
         return None
     return Generation(
         handle.text, handle.tokens, piece.finish_reason, handle.stats, handle.seed, handle.logprobs,
-        handle.text_with_special, handle.error,
+        handle.text_with_special, handle.prompt_logprobs, handle.error,
     )  # fmt: skip

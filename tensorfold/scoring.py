@@ -51,5 +51,5 @@ def score(desk: Desk, prompt: Any, continuation: Any, options: Mapping[str, Any]
 def _one(desk: Desk, ids: list[int], targets: list[int], call: Call) -> Score:
     handle = enter(desk, partial(Engine.score, ids=ids, targets=targets, waits=call.wait is not False), call)
     finish(desk, handle, call)
-    found = [entry.logprob for entry in handle.logprobs or []]
+    found = [entry.logprob for entry in handle.prompt_logprobs or []]
     return Score(fsum(found), found, targets)

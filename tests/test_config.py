@@ -257,6 +257,21 @@ def test_what_the_text_config_may_not_say(key: str, value: Any) -> None:
         ModelConfig.from_hf(hf(**{key: value}))
 
 
+def test_several_ids_may_end_a_reply() -> None:
+    config = ModelConfig.from_hf({**hf(), "eos_token_id": [1, 128804]})
+    assert (config.eos_token_id, config.eos_token_ids) == ((1, 128804), (1, 128804))
+    one, plain = ModelConfig.from_hf({**hf(), "eos_token_id": [1]}), ModelConfig.from_hf(HF)
+    assert one == plain and repr(one) == repr(plain) and plain.eos_token_ids == (1,)  # the same identity of checkpoints
+
+
+@pytest.mark.parametrize(
+    "found", [[], [1, 1], [1, True], True, "1", [1, "2"], [1.0], 1.0, None, [[1]], [1, -1], [1, 129280]]
+)
+def test_what_ends_a_reply_is_an_id_or_different_ids(found: Any) -> None:
+    with pytest.raises(ConfigError, match="eos_token_id"):
+        ModelConfig.from_hf({**hf(), "eos_token_id": found})
+
+
 def test_other_architectures_are_refused() -> None:
     with pytest.raises(ConfigError, match="architectures"):
         ModelConfig.from_hf({**hf(), "architectures": ["DeepseekV4ForCausalLM"]})

@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import mlx.core as mx
 
@@ -96,22 +97,29 @@ class Engine:
                 f"{len(ids)} prompt and {len(targets)} continuation tokens do not fit "
                 f"{self.max_context} positions{self._larger}"
             )
-        slot = Slot([*ids, *targets[:-1]], SamplingParams(logprobs=0), self.tokenizer, 0)
-        slot.silent, slot.passing, slot.targets, slot.keep_at = True, True, list(targets), (len(ids) - 1,)
+        slot = Slot([*ids, *targets[:-1]], SamplingParams(prompt_logprobs=0), self.tokenizer, 0)
+        slot.silent, slot.passing, slot.keep_at = True, True, (len(ids) - 1,)
+        slot.score(len(ids) - 1, targets)
         return self._enter(slot, waits)
 
     def extend(self, slot: Slot, ids: Sequence[int], params: SamplingParams, max_drafts: int) -> None:
         """Begins another reply after more ids."""
-        if not slot.done or slot.error is not None:
-            state = (
-                "is not finished: let it finish or cancel it first" if slot.error is None else f"failed: {slot.error}"
-            )
-            raise ValueError(f"this slot {state}")
+        _check_ended(slot)
         self.check([*slot.ids, *ids], params)
+        slot.score(len(slot.ids) - 1, ids if params.prompt_logprobs is not None else [])
         slot.ids += ids
         slot.max_drafts = max_drafts
         slot.begin(len(slot.ids), params)
         slot.stats.reused_tokens = slot.committed
+
+    def go_on(self, slot: Slot, more: int, max_drafts: int | None) -> None:
+        """Goes on with a reply that was cut, by so many tokens more; drafts as they were where None."""
+        _check_ended(slot)
+        if slot.finish_reason == "stop":
+            raise ValueError("this reply ended by itself (finish_reason stop): extend it with text or ids")
+        self.check(slot.ids, replace(slot.params, max_tokens=more))
+        params = replace(slot.params, max_tokens=len(slot.tokens) + more)
+        slot.go_on(params, slot.max_drafts if max_drafts is None else max_drafts)
 
     def fork(self, slot: Slot, params: SamplingParams) -> Slot:
         """A twin of `slot` that goes its own way."""
@@ -232,9 +240,10 @@ class Engine:
 
     def _remember(self, slot: Slot) -> None:
         """Keeps what a later prompt may share: every so many prompt tokens, the prompt's end, the reply's end."""
-        n, last = slot.committed, slot.reply_start - len(slot.targets)
+        scores = slot.silent and bool(slot.targets)
+        n, last = slot.committed, slot.first_scored if scores else slot.reply_start
         prompt = n == last or n in slot.keep_at or (n < last and n % self.snapshot_tokens == 0)
-        if prompt or (slot.done and not slot.targets):
+        if prompt or (slot.done and not scores):
             self._keep(slot)
 
     def _keep(self, slot: Slot) -> None:
@@ -252,5 +261,12 @@ def _fail(slots: Sequence[Slot], error: Exception) -> None:
     for slot in slots:
         if not slot.done:
             LOG.warning("slot %d: %s", slot.place, error)
-            slot.error = error
-            slot.finish("error")
+            slot.fail(error)
+
+
+def _check_ended(slot: Slot) -> None:
+    """Raises ValueError unless the slot's reply has ended well."""
+    if slot.error is not None:
+        raise ValueError(f"this slot failed: {slot.error}")
+    if not slot.done:
+        raise ValueError("this slot is not finished: let it finish or cancel it first")

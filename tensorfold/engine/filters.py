@@ -12,9 +12,12 @@ from tensorfold.engine.rows import RowParams
 
 
 def adjusted(logits: mx.array, rows: RowParams) -> mx.array:
-    """logits float32 [R, V] plus bias, then the repetition penalty: seen logits above 0 divided, others multiplied.
+    """logits float32 [R, V] as they are drawn from, x in this order, each step rounded to float32:
 
-    Every distinct seen token is penalised once. -0 becomes +0, so that rows with and without changes stay comparable.
+    1. logits + 0, so that -0 becomes +0; 2. x + bias; 3. repetition penalty, for tokens seen in prompt or reply, once
+    each: x / penalty above 0, else x * penalty; 4. x - frequency * count, then x - presence where count > 0, with
+    count the times that the token stands in the reply (OpenAI's definition); 5. tokens that end the reply are -inf
+    while min_tokens forbids them.
     """
     x = logits + 0.0
     if rows.bias_ids is not None and rows.bias_values is not None:
@@ -25,6 +28,15 @@ def adjusted(logits: mx.array, rows: RowParams) -> mx.array:
         seen = mx.put_along_axis(plane, _slots(rows.seen, x), mx.array(True), axis=-1)[:, :-1]
         penalty = rows.penalty[:, None]
         x = mx.where(seen & (penalty != 1.0), mx.where(x > 0, x / penalty, x * penalty), x)
+    if rows.made is not None and rows.frequency is not None and rows.presence is not None:
+        count = mx.zeros((x.shape[0], x.shape[1] + 1), dtype=mx.float32)  # of ones, exact in any order
+        count = count.at[mx.arange(x.shape[0])[:, None], _slots(rows.made, x)].add(1.0)[:, :-1]
+        x = x - rows.frequency[:, None] * count
+        x = x - mx.where(count > 0, rows.presence[:, None], 0.0)
+    if rows.ends is not None and rows.until is not None and rows.position is not None:
+        plane = mx.zeros((x.shape[0], x.shape[1] + 1), dtype=mx.bool_)
+        end = mx.put_along_axis(plane, _slots(rows.ends, x), mx.array(True), axis=-1)[:, :-1]
+        x = mx.where(end & (rows.position < rows.until)[:, None], -mx.inf, x)
     return x
 
 

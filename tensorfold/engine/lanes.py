@@ -6,7 +6,7 @@ Knows slots and positions; knows no layers, no text rules and no files.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import mlx.core as mx
@@ -15,6 +15,7 @@ import numpy as np
 from tensorfold.engine import outcome
 from tensorfold.engine.commit import Commit
 from tensorfold.engine.drafts import DraftBudget
+from tensorfold.engine.params import SamplingParams
 from tensorfold.engine.pick import Picked, pick
 from tensorfold.engine.propose import propose
 from tensorfold.engine.rows import RowParams
@@ -58,7 +59,7 @@ class Lanes:
         plan = self._plan(lanes)
         new = self.forward(plan, self.caches)
         picked = self._draw(lanes, new.logits)
-        verdict = judge(picked, plan.segments, self.config.eos_token_id)
+        verdict = judge(picked, plan.segments)
         rings = self.drafter.ingest(new.taps, plan.window_table) if self.drafter and new.taps is not None else []
         rewindable = any(lane.segment.drafts and lane.slot.params.stop for lane in lanes)
         commit = Commit(self.caches, plan, new, rings, self.backend, rewindable)
@@ -95,16 +96,19 @@ class Lanes:
         """What is drawn, or scored, at the rows whose logits were asked for."""
         if logits is None:
             return None
-        params, positions, histories, given = [], [], [], []
+        params, positions, given = list[SamplingParams](), list[int](), list[int]()
+        histories, starts, ends = list[Sequence[int]](), list[int](), list[Collection[int]]()
         for lane in lanes:
-            slot, s = lane.slot, lane.segment
-            for row in s.heads:
-                params.append(slot.params)
-                positions.append(s.start + row + 1)
-                seen = slot.params.repetition_penalty != 1
-                histories.append([*slot.ids[: s.start], *s.ids[: row + 1]] if seen else ())
-                given.append(-1 if s.draws else slot.target(s.start + row))
-        rows = RowParams.build(params, positions, histories)
+            slot, s, plain = lane.slot, lane.segment, SamplingParams(logprobs=lane.slot.params.prompt_logprobs)
+            for i, row in enumerate(s.heads):
+                scored, position = i < s.scored, s.start + row + 1
+                params.append(plain if scored else slot.params)
+                positions.append(position)
+                histories.append([*slot.ids[: s.start], *s.ids[: row + 1]] if params[-1].looks_back else ())
+                starts.append(slot.reply_start)
+                ends.append(() if scored else slot.banned(position))
+                given.append(slot.target(position - 1) if scored else -1)
+        rows = RowParams.build(params, positions, histories, starts, ends)
         if max(given) >= 0:
             rows = replace(rows, given=mx.array(given, mx.int32))
         return pick(logits, rows, draw=self.backend.draw)
@@ -132,7 +136,5 @@ class Lanes:
             self.network(self._plan([lane]), self.caches, watch)
             fine = outcome.blocking_read({"fine": mx.stack(watch)})["fine"]
             where = f"after layer {int(np.argmin(fine))}" if not fine.all() else "at the head"
-            slot.error = NumericError(
-                f"logits at position {slot.committed} are not finite; the first such values appear {where}"
-            )
-            slot.finish("error")
+            at = f"logits at position {slot.committed}"
+            slot.fail(NumericError(f"{at} are not finite; the first such values appear {where}"))

@@ -39,31 +39,39 @@ def apply(lanes: Sequence[Lane], read: Read, budget: DraftBudget) -> tuple[list[
     kept, bad, head, drafting = [], [], 0, 0
     for i, lane in enumerate(lanes):
         slot, s, finite = lane.slot, lane.segment, bool(read["finite"][i])
-        if s.heads and not s.draws:
-            finite = _score(lane, read, head)
+        wrong = _score(lane, read, head)
+        head += s.scored
         tokens = [int(t) for t in read["tokens"][i] if t >= 0]
         usable = tokens if finite else tokens[:-1]
         asked = slot.params.logprobs
         logprobs = [] if asked is None else [_logprobs(read, head + j, t, asked) for j, t in enumerate(usable)]
         if s.drafts:
             budget.observe(slot, s.drafts, len(usable) - finite)
-        kept.append(slot.accept(s.known, s.drafts, Outcome(usable, finite, logprobs)))
+        if wrong is None:
+            kept.append(slot.accept(s.known, s.drafts, Outcome(usable, finite, logprobs)))
+        else:
+            kept.append(int(read["kept"][i]))
+            slot.committed = wrong  # what the error names: nobody goes on from here
         if lane.wants:
             if not slot.done:
-                slot.drafts = [int(t) for t in read["drafts"][drafting][: lane.wants]]
+                slot.propose([int(t) for t in read["drafts"][drafting][: lane.wants]])
             drafting += 1
-        head += len(s.heads)
-        if not finite:
+        head += len(s.heads) - s.scored
+        if not finite or wrong is not None:
             bad.append(lane)
     return kept, bad
 
 
-def _score(lane: Lane, read: Read, head: int) -> bool:
-    """Hands a scored slot the log-probabilities of the tokens it was given; False if a row was not finite."""
-    slot, heads = lane.slot, lane.segment.heads
-    for j, row in enumerate(heads):
-        slot.logprobs.append(_logprobs(read, head + j, slot.target(slot.committed + row), 0))
-    return bool(read["fine"][head : head + len(heads)].all())
+def _score(lane: Lane, read: Read, head: int) -> int | None:
+    """Hands a slot the log-probabilities of the tokens it was given; the position of the first row that was not finite,
+    if any."""
+    slot, s = lane.slot, lane.segment
+    for j, row in enumerate(s.heads[: s.scored]):
+        position = s.start + row
+        if not read["fine"][head + j]:
+            return position
+        slot.scores.append(_logprobs(read, head + j, slot.target(position), slot.params.prompt_logprobs or 0))
+    return None
 
 
 def _logprobs(read: Read, row: int, token: int, count: int) -> TokenLogprobs:

@@ -1,8 +1,9 @@
 """The pick: one token for every row of logits, in one stated order of arithmetic. Knows no slots, text or drafts.
 
-Order: bias, repetition penalty, then the largest logit (greedy) or, among the tokens the filters keep, the largest
-logit - T * log E with E the exponential noise of (seed, position, token); ties go to the lower id. A row's bits depend
-on its own logits and its own choices alone. Nothing here reads a device value or runs inside mx.compile.
+Order: the changes that `filters.adjusted` states, then the largest logit (greedy) or, among the tokens the filters
+keep, the largest logit - T * log E with E the exponential noise of (seed, position, token); ties go to the lower id. A
+row's bits depend on its own logits and its own choices alone. Nothing here reads a device value or runs inside
+mx.compile.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def pick(logits: mx.array, rows: RowParams, noise: mx.array | None = None, draw:
         return Picked(*draw(logits, *rows.warmth(logits.shape[0])))
     x = adjusted(logits, rows)
     finite = mx.all(mx.abs(logits) < mx.inf, axis=-1)
-    if rows.bias_ids is not None or rows.penalty is not None:
+    if rows.changes:
         finite = finite & mx.all(x < mx.inf, axis=-1) & mx.any(x > -mx.inf, axis=-1)
     score = x
     if rows.temperature is not None and rows.seed is not None and rows.position is not None:
@@ -68,7 +69,7 @@ def pick(logits: mx.array, rows: RowParams, noise: mx.array | None = None, draw:
 
 
 def _logprobs(x: mx.array, ids: mx.array, count: int) -> tuple[mx.array, mx.array, mx.array]:
-    """Log-probabilities at temperature 1 after bias and penalty, before filters: (x - largest) - log(sum of exp)."""
+    """Log-probabilities at temperature 1 of adjusted logits, before filters: (x - largest) - log(sum of exp)."""
     shifted = x - mx.max(x, axis=-1, keepdims=True)
     every = shifted - log(tree_sum(exp(shifted)))
     places, left = mx.arange(x.shape[1], dtype=mx.int32)[None], x

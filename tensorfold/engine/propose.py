@@ -33,11 +33,13 @@ def propose(
     tables = rope.window(positions.reshape(-1))
     ahead = (last + 1)[:, None] + mx.arange(block)[None] - mx.array(ends)[:, None]
     flat = mx.arange(len(chosen))[:, None] * (spare + block) + mx.clip(ahead, 0, spare + block - 1)
-    seen = [x.slot.ids if x.slot.params.repetition_penalty != 1 else () for x in chosen]
-    rows = RowParams.build([x.slot.params for x in chosen], last, seen)
-
-    slots = mx.array(np.array([x.slot.place for x in chosen], np.int32))
-    where = caches, slots, verdict.last[some], last, tables[flat]
+    slots = [lane.slot for lane in chosen]
+    rows = RowParams.build(
+        [s.params for s in slots], last, [s.ids if s.params.looks_back else () for s in slots],
+        [s.reply_start for s in slots], [s.banned(len(s.ids) + 1) for s in slots],
+    )  # fmt: skip
+    places = mx.array(np.array([s.place for s in slots], np.int32))
+    where = caches, places, verdict.last[some], last, tables[flat]
     own = drafter.backend.draw
     if own is not None and rows.plain:
         return drafter.propose_warm(*where, *rows.warmth(len(chosen))[:2])

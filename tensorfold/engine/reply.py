@@ -44,7 +44,9 @@ class TokenLogprobs:
 
 @dataclass(frozen=True)
 class Moment:
-    """How much of a reply there was at the end of a round, and why it ended, if it had: all of it belongs together."""
+    """How much of a reply there was at the end of a round, and why it ended, if it had: all of it belongs together.
+
+    tail: text that is shown because no more is to come."""
 
     texts: int = 0
     tokens: int = 0
@@ -53,6 +55,7 @@ class Moment:
     error: Exception | None = None
     drawn: int = 0
     last: float = 0.0
+    tail: str = ""
     sha: Any = field(default_factory=hashlib.sha256, repr=False, compare=False)
 
 
@@ -63,8 +66,9 @@ class Reply:
     costs in proportion to what was read before: lists only grow, and the hash goes on from token to token.
     """
 
-    def __init__(self, detokenizer: Detokenizer, stop: Sequence[str], stats: Stats):
-        self.detokenizer, self.stops, self.stats = detokenizer, StopMatcher(stop), stats
+    def __init__(self, detokenizer: Detokenizer, stop: Sequence[str], stats: Stats, spared: int = 0):
+        """spared: in so many tokens at the beginning stop strings are passed over."""
+        self.detokenizer, self.stops, self.stats, self._spared = detokenizer, StopMatcher(stop), stats, spared
         self.tokens: list[int] = []
         self.logprobs: list[TokenLogprobs] = []
         self.finish_reason: str | None = None
@@ -73,6 +77,7 @@ class Reply:
         self._joined = 0, ""  # how many of the texts, and what they are together
         self._sha = hashlib.sha256()
         self._started, self._first, self._last, self._drawn = time.perf_counter(), 0.0, 0.0, 0
+        self._ended, self._tail = 0.0, ""
         self.now = Moment()
 
     # ---- the model's thread
@@ -85,37 +90,56 @@ class Reply:
             self._drawn += 1
         self.tokens.append(token)
         self._sha.update(token.to_bytes(4, "little"))
-        self._say(self.stops.feed(self.detokenizer.add(token)))
+        text = self._settled(token, len(self.tokens))
+        if text:
+            self._texts.append(text)
 
     def finish(self, reason: str, error: Exception | None = None) -> None:
         """Ends the reply, with the text that was held back if no stop string came."""
-        if self.stops.matched is None:
-            self._say(self.stops.feed(self.detokenizer.finish()) + self.stops.finish())
+        if self.finish_reason is None:
+            if self.stops.matched is None:
+                rest = self.stops.feed(self.detokenizer.finish(), len(self.tokens) > self._spared)
+                self._tail = rest + self.stops.finish()
+            self._ended = time.perf_counter()
         self.finish_reason, self.error = reason, error
         self.publish()
 
+    def go_on(self, detokenizer: Detokenizer) -> None:
+        """Takes an end back that was no stop, as if it had not come; clocks stood still since.
+
+        detokenizer: a fresh one, which is brought to where the old one was before the end."""
+        self.detokenizer, self.stops = detokenizer, StopMatcher(self.stops.stops)
+        for count, token in enumerate(self.tokens, 1):
+            self._settled(token, count)
+        self.finish_reason, self._tail = None, ""
+        pause = time.perf_counter() - self._ended
+        self._started += pause
+        if self._drawn:
+            self._first, self._last = self._first + pause, self._last + pause
+        self.publish()
+
+    def _settled(self, token: int, count: int) -> str:
+        """The text that may be shown with the reply's token number `count`."""
+        return self.stops.feed(self.detokenizer.add(token), count > self._spared)
+
     def publish(self) -> None:
         """Shows readers what there is now."""
-        counts = len(self._texts), len(self.tokens), len(self.logprobs)
-        self.now = Moment(*counts, self.finish_reason, self.error, self._drawn, self._last, self._sha.copy())
-
-    def _say(self, text: str) -> None:
-        if text:
-            self._texts.append(text)
+        counts, ending = (len(self._texts), len(self.tokens), len(self.logprobs)), (self.finish_reason, self.error)
+        self.now = Moment(*counts, *ending, self._drawn, self._last, self._tail, self._sha.copy())
 
     # ---- any thread
 
     def text(self) -> str:
         """All that may be shown."""
-        (count, joined), now = self._joined, self.now.texts
-        if count < now:
-            joined += "".join(self._texts[count:now])
-            self._joined = now, joined
-        return joined
+        (count, joined), now = self._joined, self.now
+        if count < now.texts:
+            joined += "".join(self._texts[count : now.texts])
+            self._joined = now.texts, joined
+        return joined + now.tail
 
     def text_between(self, before: Moment, now: Moment) -> str:
         """What may be shown at `now` and was not at `before`."""
-        return "".join(self._texts[before.texts : now.texts])
+        return ("".join(self._texts[before.texts : now.texts]) + now.tail).removeprefix(before.tail)
 
     def measure(self) -> Stats:
         """The counters, with times and the token hash up to the last token."""

@@ -20,6 +20,7 @@ from tensorfold.state.caches import Caches
 from tensorfold.state.slot_memory import readable
 
 if TYPE_CHECKING:
+    from tensorfold.config import ModelConfig
     from tensorfold.engine.engine import Engine
 
 FORMAT = 1
@@ -53,7 +54,7 @@ def take(engine: Engine, slot: Slot, identity: str) -> Saved:
     if slot.error is not None:
         raise ValueError(f"a failed slot cannot be saved: {slot.error}")
     params = slot.params if slot.params.temperature else replace(slot.params, seed=0)
-    about = {
+    about: dict[str, Any] = {
         "format": FORMAT,
         "checkpoint": identity,
         "config": _config_digest(engine),
@@ -64,6 +65,8 @@ def take(engine: Engine, slot: Slot, identity: str) -> Saved:
         "params": _written(params),
         "logprobs": [(t.logprob, t.top) for t in slot.logprobs],
     }
+    if params.prompt_logprobs is not None:
+        about["prompt"] = {"first": slot.first_scored, "logprobs": [(t.logprob, t.top) for t in slot.scores]}
     return Saved(about, readable(engine.memory.caches, slot))
 
 
@@ -129,20 +132,38 @@ def _read(path: Path) -> tuple[dict, dict[str, np.ndarray]]:
 
 def _slot(about: dict, arrays: dict[str, np.ndarray], engine: Engine, max_drafts: int) -> Slot:
     """The slot as the host knows it, without place and pages; an error of any kind where something does not fit."""
-    if about.keys() != _FIELDS or about["config"] != _config_digest(engine) or type(about["logprobs"]) is not list:
+    config, start, prompt = engine.lanes.config, about["reply_start"], about.get("prompt")
+    if about.keys() - {"prompt"} != _FIELDS or about["config"] != _config_digest(engine):
         raise ValueError("fields are missing, unknown or of another config")
     _check_whole(about, arrays, engine.memory.caches)
-    params = _params(about["params"], engine.lanes.config.vocab_size)
+    params = _params(about["params"], config)
     slot = Slot([int(i) for i in arrays["ids"]], params, engine.tokenizer, max_drafts)
-    tokens, logprobs = slot.ids[about["reply_start"] :], list[TokenLogprobs]()
-    if len(about["logprobs"]) != (0 if params.logprobs is None else len(tokens)):
-        raise ValueError(f"{len(about['logprobs'])} log-probabilities for {len(tokens)} tokens")
-    for token, (value, top) in zip(tokens, about["logprobs"]):
+    tokens = slot.ids[start:]
+    logprobs = _logprobs(about["logprobs"], tokens, 0 if params.logprobs is None else len(tokens))
+    slot.resume(start, about["finish_reason"], logprobs)
+    slot.score(0, [])
+    if (prompt is None) != (params.prompt_logprobs is None):
+        raise ValueError(f"prompt_logprobs is {params.prompt_logprobs!r}, but the prompt's are {prompt!r}")
+    if prompt is not None:
+        first = prompt["first"]
+        if prompt.keys() != {"first", "logprobs"} or type(first) is not int or not 0 <= first < start:
+            raise ValueError(f"the prompt's log-probabilities begin at {first!r}")
+        slot.score(first, slot.ids[first + 1 : start])
+        known = min(max(0, about["committed"] - first), len(slot.targets))
+        slot.scores += _logprobs(prompt["logprobs"], slot.targets, known)
+    return slot
+
+
+def _logprobs(saved: Any, tokens: list[int], count: int) -> list[TokenLogprobs]:
+    """The saved log-probabilities of the first `count` tokens; ValueError where they are no such."""
+    if type(saved) is not list or len(saved) != count:
+        raise ValueError(f"{saved!r} are not {count} log-probabilities")
+    found = []
+    for token, (value, top) in zip(tokens, saved):
         if any(type(i) is not int or type(v) is not float for i, v in [*top, (token, value)]):
             raise ValueError(f"{[value, top]!r} are not log-probabilities by token")
-        logprobs.append(TokenLogprobs(token, value, tuple((i, v) for i, v in top)))
-    slot.resume(about["reply_start"], about["finish_reason"], logprobs)
-    return slot
+        found.append(TokenLogprobs(token, value, tuple((i, v) for i, v in top)))
+    return found
 
 
 def _written(params: SamplingParams) -> dict[str, Any]:
@@ -152,15 +173,18 @@ def _written(params: SamplingParams) -> dict[str, Any]:
     return {k: v for k, v in asdict(params).items() if k in _FIRST_CHOICES or v != getattr(default, k)}
 
 
-def _params(saved: dict, vocab_size: int) -> SamplingParams:
+def _params(saved: dict, config: ModelConfig) -> SamplingParams:
     """The saved choices, held to what a caller may ask; ValueError where they are not in their one normal form."""
-    normal = {**saved, "logit_bias": [tuple(pair) for pair in saved["logit_bias"]], "stop": tuple(saved["stop"])}
-    params = parse({**normal, "logit_bias": dict(normal["logit_bias"]), "stop": list(normal["stop"])}, vocab_size)
-    lists = type(saved["logit_bias"]) is list and type(saved["stop"]) is list
-    told = _written(params) == {**normal, "logit_bias": tuple(normal["logit_bias"])}
-    if not lists or not told or (params.seed and not params.temperature):
+    asked = SamplingParams(**{name: _tuples(value) for name, value in saved.items()})
+    params = parse(asked.keywords(), config.vocab_size, config.eos_token_ids)
+    told = json.dumps(_written(params), sort_keys=True) == json.dumps(saved, sort_keys=True)
+    if not told or (params.seed and not params.temperature):
         raise ValueError(f"sampling choices {saved!r} are not what this version writes")
     return params
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
 
 
 def _check_whole(about: dict, arrays: dict[str, np.ndarray], caches: Caches) -> None:

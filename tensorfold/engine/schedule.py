@@ -59,9 +59,11 @@ class Schedule:
     def _prompt(self, slot: Slot, rows: int) -> Segment:
         """The next piece of a prompt, with at most `rows` scored ones."""
         ids = slot.ids[slot.committed : slot.piece_end(self.chunk, rows)]
-        draws = len(ids) == slot.pending and not slot.silent
-        heads = range(len(ids) - 1, len(ids)) if draws else slot.scored_rows(len(ids))
-        return Segment(slot.place, slot.committed, ids, slot.pages, heads, draws=draws)
+        draws, heads = len(ids) == slot.pending and not slot.silent, slot.scored_rows(len(ids))
+        scored = len(heads)
+        if draws:
+            heads = range(heads.start if scored else len(ids) - 1, len(ids))
+        return Segment(slot.place, slot.committed, ids, slot.pages, heads, scored=scored)
 
 
 def _decode(slot: Slot, start: int, ids: Sequence[int]) -> Segment:

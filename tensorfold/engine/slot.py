@@ -6,9 +6,11 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from tensorfold.engine.params import SamplingParams
 from tensorfold.engine.reply import Reply, Stats, TokenLogprobs
+from tensorfold.text.detokenizer import Detokenizer
 from tensorfold.text.tokenizer import Tokenizer
 
 
@@ -36,13 +38,13 @@ class Slot:
         self.drafts: list[int] = []
         self.acceptance: list[float] = []
         self.silent = False  # fills the caches and draws nothing
-        self.targets: list[int] = []  # tokens to score, the last of them after the last of ids
         self.keep_at: tuple[int, ...] = ()  # lengths at which the state is worth keeping
         self.passing = False  # gives its place back when its reply ends
         self.begun = threading.Event()  # it has a place, or will get none
         self.attend()
         self.error: Exception | None = None
         self.begin(len(self.ids), params)
+        self.score(0, self.ids[1:] if params.prompt_logprobs is not None else [])
 
     def attend(self) -> None:
         """Notes who looked at the reply, and when."""
@@ -51,14 +53,22 @@ class Slot:
     def begin(self, reply_start: int, params: SamplingParams) -> None:
         """Starts a reply after the ids that are there."""
         self.reply_start, self.params = reply_start, params
-        hidden = None if params.skip_special_tokens else (self.tokenizer.eos_id,)  # the eos is never text
+        self.ends = frozenset(params.stop_token_ids) | frozenset(() if params.ignore_eos else self.tokenizer.eos_ids)
         stats = Stats(prompt_tokens=reply_start, drafted=[0] * self.max_drafts, accepted=[0] * self.max_drafts)
-        self.reply = Reply(self.tokenizer.detokenizer(hidden), params.stop, stats)
+        self.reply = Reply(self._detokenizer(), params.stop, stats, params.min_tokens)
         self.drafts = []
+
+    def score(self, first: int, targets: Sequence[int]) -> None:
+        """Asks for the log-probabilities of `targets`, which follow the ids up to the one at position `first`."""
+        self.first_scored, self.targets, self.scores = first, list(targets), list[TokenLogprobs]()
+
+    def _detokenizer(self) -> Detokenizer:
+        special = self.tokenizer.special_ids if self.params.skip_special_tokens else frozenset()
+        return self.tokenizer.detokenizer(special | self.ends)  # what ends a reply is never text
 
     @property
     def tokens(self) -> list[int]:
-        """Ids of the reply, with the eos or the token that completed a stop string."""
+        """Ids of the reply, with the eos, stop id or token that completed a stop string."""
         return self.ids[self.reply_start :]
 
     @property
@@ -95,25 +105,30 @@ class Slot:
         """Where the next piece of the prompt ends: a multiple of `chunk`, a length to keep, or `rows` scored tokens."""
         end = (self.committed // chunk + 1) * chunk
         if self.targets:
-            end = min(end, max(self.committed, self._first_scored) + rows)
+            end = min(end, max(self.committed, self.first_scored) + rows)
         return min([end, *(n for n in self.keep_at if n > self.committed)])
 
     def scored_rows(self, count: int) -> range:
         """Which of the next `count` rows predict a token to score."""
-        return range(max(0, self._first_scored - self.committed), count) if self.targets else range(0)
+        first = self.first_scored - self.committed
+        return range(max(0, first), max(0, min(count, first + len(self.targets))))
 
     def target(self, position: int) -> int:
         """The token to score that the row at `position` predicts."""
-        return self.targets[position - self._first_scored]
+        return self.targets[position - self.first_scored]
 
-    @property
-    def _first_scored(self) -> int:
-        return len(self.ids) - len(self.targets)
+    def banned(self, position: int) -> frozenset[int]:
+        """Ids that cannot be drawn at `position`, so that the reply has its min_tokens."""
+        return self.ends if position < self.reply_start + self.params.min_tokens else frozenset()
+
+    def propose(self, drafts: Sequence[int]) -> None:
+        """Takes drafts for the next round, up to the first that would end the reply: nothing behind it can be kept."""
+        self.drafts = list(takewhile(lambda token: token not in self.ends, drafts))
 
     @property
     def shareable(self) -> int:
-        """How many of the ids another prompt's state may hold: a row that scores is always computed."""
-        return self._first_scored + bool(self.targets)
+        """How many ids a kept beginning must be shorter than: a row that scores is always computed."""
+        return self.first_scored + 1 if self.targets else len(self.ids)
 
     def resume(self, reply_start: int, finish_reason: str | None, logprobs: Sequence[TokenLogprobs]) -> None:
         """Rebuilds a reply whose ids are there already."""
@@ -129,10 +144,19 @@ class Slot:
         """A slot with the same ids and reply so far, to be given a place of its own."""
         twin = Slot(self.ids, params, self.tokenizer, self.max_drafts)
         twin.resume(self.reply_start, self.finish_reason, self.logprobs)
+        twin.score(self.first_scored, self.targets)
+        twin.scores += self.scores
         twin.committed, twin.acceptance = self.committed, list(self.acceptance)
         twin.stats.reused_tokens = self.committed
         twin.drafts = list(self.drafts) if params == self.params else []
         return twin
+
+    def go_on(self, params: SamplingParams, max_drafts: int) -> None:
+        """Takes the reply's end back; `params` differ from its own in max_tokens alone."""
+        self.params, self.max_drafts, self.drafts = params, max_drafts, []
+        for counts in (self.stats.drafted, self.stats.accepted):
+            counts += [0] * (max_drafts - len(counts))
+        self.reply.go_on(self._detokenizer())
 
     def accept(self, window: int, drafted: int, outcome: Outcome) -> int:
         """Takes a round's outcome over `window` known ids and `drafted` drafts;
@@ -159,7 +183,7 @@ class Slot:
             self.ids.append(token)
             self.reply.logprobs += outcome.logprobs[used - 1 : used]
             self.reply.add(token)
-            if self.reply.stops.matched is not None or token == self.tokenizer.eos_id:
+            if self.reply.stops.matched is not None or token in self.ends:
                 self.finish("stop")
             elif self.remaining <= 0:
                 self.finish("length")
@@ -168,8 +192,14 @@ class Slot:
         return len(outcome.tokens)
 
     def finish(self, reason: str) -> None:
-        """Ends the reply: stop, length, cancelled or error."""
+        """Ends the reply: stop, length or cancelled."""
         if not self.done:
             self.drafts = []
-            self.reply.finish(reason, self.error)
+            self.reply.finish(reason)
             self.begun.set()
+
+    def fail(self, error: Exception) -> None:
+        """Ends the slot for good."""
+        self.error, self.drafts = error, []
+        self.reply.finish("error", error)
+        self.begun.set()

@@ -24,12 +24,16 @@ class StopMatcher:
         """Text fed but not shown, because a stop string may have begun in it."""
         return self._held
 
-    def feed(self, piece: str) -> str:
-        """Take one token's text and return what is safe to show now; "" once a stop string has matched."""
+    def feed(self, piece: str, may_match: bool = True) -> str:
+        """Take one token's text and return what is safe to show now; "" once a stop string has matched.
+
+        Not `may_match`: a stop string that this text completes is passed over, now and later.
+        """
         if self.matched is not None:
             return ""
-        text = self._held + piece
-        found = [(text.find(stop) + len(stop), -len(stop), stop) for stop in self.stops if stop in text]
+        text, before = self._held + piece, len(self._held)
+        places = [(text.find(stop, max(0, before - len(stop) + 1)), stop) for stop in self.stops if may_match]
+        found = [(at + len(stop), -len(stop), stop) for at, stop in places if at >= 0]
         if found:
             end, minus_length, self.matched = min(found)
             self._held = ""

@@ -23,15 +23,17 @@ class Verdict:
     finite: mx.array
 
 
-def judge(picked: Picked | None, segments: Sequence[Segment], eos: int) -> Verdict:
-    """Compares drafts with draws; a draft after an eos is never kept, nor is a row whose logits are not finite."""
+def judge(picked: Picked | None, segments: Sequence[Segment]) -> Verdict:
+    """Compares drafts with draws; a row whose logits are not finite is not kept.
+
+    No draft ends a reply: slots leave such a draft out, and what is behind it."""
     width, head = max(s.drafts for s in segments), 0
     drafts = np.full((len(segments), width), -1, np.int32)
     place = np.full((len(segments), width + 1), -1, np.int32)
     for i, s in enumerate(segments):
         drafts[i, : s.drafts] = s.drafted
         if s.draws:
-            place[i, : s.drafts + 1] = head + np.arange(s.drafts + 1)
+            place[i, : s.drafts + 1] = head + s.scored + np.arange(s.drafts + 1)
         head += len(s.heads)
     known = mx.array(np.array([s.known for s in segments], np.int32))
     rows = mx.array(place)
@@ -41,7 +43,7 @@ def judge(picked: Picked | None, segments: Sequence[Segment], eos: int) -> Verdi
         )
     drawn = mx.where(rows >= 0, picked.ids[mx.maximum(rows, 0)], -1)
     finite = picked.finite[mx.maximum(rows, 0)] | (rows < 0)
-    right = (drawn[:, :-1] == mx.array(drafts)) & (mx.array(drafts) >= 0) & finite[:, :-1] & (drawn[:, :-1] != eos)
+    right = (drawn[:, :-1] == mx.array(drafts)) & (mx.array(drafts) >= 0) & finite[:, :-1]
     accepted = mx.sum(mx.cumprod(right.astype(mx.int32), axis=1), axis=1) if width else mx.zeros(known.shape, mx.int32)
     at = accepted[:, None]
     good = mx.take_along_axis(finite, at, 1)[:, 0]

@@ -27,7 +27,7 @@ class Segment:
 
     place: the slot's in the caches. start: position of the first row. pages: of its compressed rows, as the slot has
     them when the plan is built. heads: rows whose logits are asked for, from 0. drafts: how many of the ids are drafts.
-    draws: whether tokens are drawn from the heads; else given ones are scored there.
+    scored: at how many of the heads, the first ones, a given token is scored; from the others tokens are drawn.
     """
 
     place: int
@@ -36,7 +36,7 @@ class Segment:
     pages: Sequence[int]
     heads: Sequence[int] = ()
     drafts: int = 0
-    draws: bool = True
+    scored: int = 0
 
     @property
     def rows(self) -> int:
@@ -46,6 +46,11 @@ class Segment:
     def known(self) -> int:
         """Rows that are no drafts."""
         return len(self.ids) - self.drafts
+
+    @property
+    def draws(self) -> bool:
+        """Whether tokens are drawn."""
+        return len(self.heads) > self.scored
 
     @property
     def drafted(self) -> Sequence[int]:

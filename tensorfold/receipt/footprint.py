@@ -48,7 +48,7 @@ def constant_memory(model: Model, pool_bytes: int, rounds: int) -> list[Finding]
     take what `rounds` early ones took. `model` has no open slot and keeps no prompts."""
     caches: Caches = model._engine.memory.caches
     model._life.worker.run(lambda: _grow(caches, pool_bytes))
-    endless = {model.config.eos_token_id: float("-inf")}
+    endless = dict.fromkeys(model.config.eos_token_ids, float("-inf"))
     with model.open(range(3, 3 + PROMPT), draft=False, max_tokens=5 * rounds + 2, logit_bias=endless) as handle:
         while len(handle.tokens) < rounds:
             model.step()

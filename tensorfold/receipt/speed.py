@@ -8,7 +8,7 @@ from tensorfold.receipt.rows import some_ids
 
 def speed(model: Model, prompt: int, tokens: int) -> dict[str, float | None]:
     """Tokens a second of one reply undrafted and drafted, of four side by side, and of a prompt; after a warm-up."""
-    vocab, endless = model.config.vocab_size, {model.config.eos_token_id: float("-inf")}
+    vocab, endless = model.config.vocab_size, dict.fromkeys(model.config.eos_token_ids, float("-inf"))
 
     def reply(count: int, salt: int, draft: bool) -> tuple[float | None, float | None]:
         prompts = [some_ids(prompt, salt + i, vocab) for i in range(count)]

@@ -33,7 +33,7 @@ class Words(Protocol):
     """What a rendered conversation needs of a tokenizer."""
 
     backend: Any
-    eos_id: int
+    eos_ids: tuple[int, ...]
     special_ids: frozenset[int]
 
     def encode(self, text: str, add_bos: bool = True, parse_special: bool | None = None) -> list[int]: ...
@@ -146,7 +146,7 @@ def encode_pieces(tokenizer: Words, pieces: Sequence[tuple[str, bool]]) -> list[
 def reply_detokenizer(tokenizer: Words, skip_special_tokens: bool) -> Detokenizer:
     """A decoder for a reply's parser: what neither it nor the next turn reads writes nothing, or only eos does not."""
     read = {i for mark, i in tokenizer.backend.marks.items() if mark in _READ}
-    return tokenizer.detokenizer(tokenizer.special_ids - read if skip_special_tokens else (tokenizer.eos_id,))
+    return tokenizer.detokenizer(tokenizer.special_ids - read if skip_special_tokens else tokenizer.eos_ids)
 
 
 def _pieces(rendered: Any) -> list[tuple[str, bool]]:

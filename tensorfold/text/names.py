@@ -22,6 +22,7 @@ class TransformersNames:
     backend: ByteLevelBackend | SentencePieceBackend
     bos_id: int
     eos_id: int
+    eos_ids: tuple[int, ...]
     pad_id: int
     special_ids: frozenset[int]
     chat_template = "deepseek_v41"  # a name: DeepSeek's own library renders conversations
@@ -54,7 +55,7 @@ class TransformersNames:
 
     @property
     def eos_token_ids(self) -> set[int]:
-        return {self.eos_id}
+        return set(self.eos_ids)
 
     @property
     def all_special_ids(self) -> list[int]:

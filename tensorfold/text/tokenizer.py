@@ -32,9 +32,9 @@ class Tokenizer(TransformersNames):
     Text gets the bos id unless `add_bos=False`; a bos string at its head stands for that bos and is not doubled.
     The names that scripts for transformers and mlx-lm use are there too (TransformersNames).
 
-    `special_ids` are those of all marks, bos and eos. `bos_id`, `eos_id` and `pad_id` are the config's; `len()` counts
-    the tokenizer's own tokens, which may be fewer than the model's vocabulary (ids without a token write nothing) and
-    never more."""
+    `special_ids` are those of all marks, bos and eos. `bos_id`, `eos_ids` and `pad_id` are the config's; `eos_id` is
+    the one of `eos_ids` that the tokenizer's files name, or the first. `len()` counts the tokenizer's own tokens, which
+    may be fewer than the model's vocabulary (ids without a token write nothing) and never more."""
 
     def __init__(self, backend: Backend, config: ModelConfig, names: dict[str, str]) -> None:
         self.backend = backend
@@ -44,13 +44,14 @@ class Tokenizer(TransformersNames):
                 f"{backend.path} has ids up to {backend.max_id()}, but vocab_size is {config.vocab_size}: "
                 "the tokenizer belongs to another model"
             )
-        self.bos_id = self._agreed("bos", config.bos_token_id, names)
-        self.eos_id = self._agreed("eos", config.eos_token_id, names)
+        self.bos_id = self._agreed("bos", (config.bos_token_id,), names)
+        self.eos_ids = config.eos_token_ids
+        self.eos_id = self._agreed("eos", self.eos_ids, names)
         self.pad_id = config.pad_token_id
         marks = set(backend.marks.values())
         self.bos_string = (backend.token(self.bos_id) or "") if self.bos_id in marks else ""
         self._spelled = re.compile("|".join(map(re.escape, sorted(backend.marks, key=len, reverse=True))) or r"(?!)")
-        self.special_ids = frozenset(marks | {self.bos_id, self.eos_id})
+        self.special_ids = frozenset(marks | {self.bos_id, *self.eos_ids})
 
     @classmethod
     def from_folder(cls, path: str | Path, config: ModelConfig) -> Tokenizer:
@@ -130,22 +131,26 @@ class Tokenizer(TransformersNames):
                     raise ValueError(f"{what}, and begins as a rendered prompt does: say parse_special=True or False")
                 return warnings.warn(f"{what}; parse_special=False says that text is meant", stacklevel=3)
 
-    def _agreed(self, role: str, config_id: int, names: dict[str, str]) -> int:
-        """The config's id, once nothing in the tokenizer's files says otherwise."""
-        if not 0 <= config_id < self.vocab_size:
-            raise ValueError(f"{role}_token_id {config_id} is outside the vocabulary 0 to {self.vocab_size - 1}")
+    def _agreed(self, role: str, config_ids: tuple[int, ...], names: dict[str, str]) -> int:
+        """The one of the config's ids that the tokenizer's files name, or the first if they name none."""
+        shown = config_ids[0] if len(config_ids) == 1 else list(config_ids)
+        for i in config_ids:
+            if not 0 <= i < self.vocab_size:
+                raise ValueError(f"{role}_token_id {i} is outside the vocabulary 0 to {self.vocab_size - 1}")
+            if self.backend.token(i) is None:
+                raise ValueError(f"{role}_token_id is {i} in the config, but {self.backend.path} has no such token")
         says = self.backend.role_id(role)
         source = str(self.backend.path)
         if role in names:
             says, source = self.backend.token_id(names[role]), f"tokenizer_config.json ({role}_token {names[role]!r})"
-        if self.backend.token(config_id) is None:
-            raise ValueError(f"{role}_token_id is {config_id} in the config, but {self.backend.path} has no such token")
-        if says != config_id and (says is not None or role in names):
+        if says in config_ids:
+            return says
+        if says is not None or role in names:
             found = "is no token" if says is None else f"is id {says}"
             raise ValueError(
-                f"{role}_token_id is {config_id} in the config, but {role} {found} in {source}: mixed-up files?"
+                f"{role}_token_id is {shown} in the config, but {role} {found} in {source}: mixed-up files?"
             )
-        return config_id
+        return config_ids[0]
 
 
 def _special_names(path: Path) -> dict[str, str]:

@@ -190,9 +190,30 @@ def test_a_call_cut_for_length_keeps_what_there_is(model: Model, monkeypatch: py
     assert reply.tool_calls[0].parsed() is None
 
 
-def test_a_role_mark_in_a_reply_ends_it(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    reply = scripted(model, monkeypatch, "Hi<\uff5cUser\uff5c>define: cat", thinking=False)
-    assert (reply.content, reply.finish_reason) == ("Hi", "stop") and len(reply.tokens) < 10
+def test_a_role_mark_or_a_stop_id_ends_a_reply_and_is_no_text(model: Model) -> None:
+    """After min_tokens, before which it is not drawn."""
+    user = model.tokenizer.backend.marks["<\uff5cUser\uff5c>"]
+    free = model.chat(DOG, thinking=False, max_tokens=40)
+    for token, options in ((user, {}), (free.tokens[0], {"stop_token_ids": [free.tokens[0]]})):
+        ends: dict[str, Any] = {"logit_bias": {token: 1e4}, **options}
+        assert model.chat(DOG, thinking=False, **ends).tokens == [token]
+        reply = model.chat(DOG, thinking=False, min_tokens=3, **ends)
+        assert len(reply.tokens) == 4 and reply.tokens[-1] == token and token not in reply.tokens[:3]
+        assert reply.content == model.tokenizer.decode(reply.tokens[:3]) and reply.finish_reason == "stop"
+
+
+def test_min_tokens_of_a_chat_fit_what_its_reply_may_be(model: Model) -> None:
+    """By default that is more than generate's."""
+    for messages in (DOG, [DOG, DOG]):
+        with pytest.raises(ValueError, match="min_tokens=5000 is more than this reply's"):
+            model.chat(messages, min_tokens=5000)
+        with pytest.raises(ValueError, match="min_tokens=5 is more than max_tokens=4"):
+            model.chat(messages, min_tokens=5, max_tokens=4)
+        with pytest.raises(ValueError, match="min_tokens or stop, not both"):
+            model.chat(messages, min_tokens=5, stop="a")
+    pieces = model.stream_chat(DOG, min_tokens=2000)
+    next(pieces)
+    pieces.close()
 
 
 def test_a_cancelled_reply_says_so(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:

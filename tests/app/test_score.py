@@ -1,16 +1,19 @@
-"""Scores are the log-probabilities of generate, bit for bit, however the rows are cut."""
+"""Scores, and the log-probabilities of prompts, are those of generate, bit for bit, however the rows are cut."""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import numpy as np
 import pytest
 
 from tensorfold import CapacityError, Generation, Model, NumericError, Score
 
 PROMPT = "def read_lines(path):\n"
+VERSE = "In the beginning God created the heaven and the earth. And the earth was without form."
 
 
 def made(model: Model, **options: Any) -> Generation:
@@ -40,9 +43,7 @@ def test_a_score_is_what_generate_reports(model: Model, fresh: Model, options: d
 
 @pytest.mark.parametrize("chunk,rows", [(64, 16), (7, 5), (5, 1)])
 def test_any_chunking_gives_the_same_bits(fresh: Model, monkeypatch: pytest.MonkeyPatch, chunk: int, rows: int) -> None:
-    ids = fresh.tokenizer.encode(
-        "In the beginning God created the heaven and the earth. And the earth was without form."
-    )
+    ids = fresh.tokenizer.encode(VERSE)
     whole = scored(fresh, ids[:12], ids[12:30])
     schedule = fresh._engine.lanes.schedule
     monkeypatch.setattr(schedule, "chunk", chunk)
@@ -112,3 +113,98 @@ def test_logits_that_are_not_finite_end_the_score(fresh: Model, monkeypatch: pyt
         fresh.score("abc", "def")
     monkeypatch.undo()
     assert scored(fresh, "abc", "def").total < 0
+
+
+def asked(model: Model, prompt: Any, **options: Any) -> tuple[Generation, list[float]]:
+    out = model.generate(prompt, **{"max_tokens": 6, "prompt_logprobs": 2, **options})
+    assert isinstance(out, Generation) and out.prompt_logprobs is not None
+    return out, [entry.logprob for entry in out.prompt_logprobs]
+
+
+SHAPED = {"temperature": 1.0, "seed": 3, "repetition_penalty": 2.0, "frequency_penalty": 1.0, "logit_bias": {5: 9.0}}
+
+
+@pytest.mark.parametrize("options", [{}, {**SHAPED, "stop_token_ids": [9], "min_tokens": 2}], ids=["plain", "shaped"])
+def test_a_prompts_log_probabilities_are_its_score_and_leave_the_reply_alone(
+    model: Model, fresh: Model, options: dict[str, Any]
+) -> None:
+    """On a model that keeps beginnings, the prompt itself among them, too: such a prompt starts from none."""
+    ids = model.tokenizer.encode(PROMPT)
+    want = fresh.score(ids[:1], ids[1:])
+    plain = model.generate(PROMPT, max_tokens=6, logprobs=1, **options)
+    assert isinstance(want, Score) and isinstance(plain, Generation) and plain.prompt_logprobs is None
+    for one in (model, fresh, model):
+        out, found = asked(one, PROMPT, logprobs=1, **options)
+        assert bits(found) == bits(want.logprobs) and out.stats.reused_tokens == 0
+        assert (out.tokens, out.logprobs) == (plain.tokens, plain.logprobs)
+        entries = out.prompt_logprobs or []
+        assert [entry.token for entry in entries] == ids[1:]
+        assert all(len(e.top) == 2 and e.top[0][1] >= max(e.logprob, e.top[1][1]) for e in entries)
+    again = model.generate(PROMPT, max_tokens=6, **options)
+    assert isinstance(again, Generation) and again.stats.reused_tokens == len(ids) - 1 or options
+
+
+@pytest.mark.parametrize("chunk,rows", [(64, 16), (7, 5), (5, 1)])
+def test_any_chunking_gives_the_same_prompt_bits(
+    fresh: Model, monkeypatch: pytest.MonkeyPatch, chunk: int, rows: int
+) -> None:
+    ids = fresh.tokenizer.encode(VERSE)
+    whole, reply = fresh.score(ids[:1], ids[1:]), made(fresh)
+    lanes = fresh._engine.lanes
+    monkeypatch.setattr(lanes, "chunk", chunk)
+    monkeypatch.setattr("tensorfold.engine.lanes.ROWS", rows)
+    assert isinstance(whole, Score)
+    out, found = asked(fresh, ids)
+    assert bits(found) == bits(whole.logprobs) and out.tokens == fresh.generate(ids, max_tokens=6).tokens
+    assert made(fresh).tokens == reply.tokens
+
+
+def test_prompts_beside_others_streamed_extended_forked_and_kept(model: Model, fresh: Model, tmp_path: Path) -> None:
+    """A prompt is saved in the middle; what is extended is scored after all that came before."""
+    first, more = fresh.tokenizer.encode(PROMPT * 3), fresh.tokenizer.encode(" and the rest", add_bos=False)
+    with model.open("And the ", max_tokens=30) as other, model.open(first, max_tokens=3, prompt_logprobs=0) as slot:
+        model.step(), model.step()
+        assert slot.prompt_logprobs is not None and 0 < len(slot.prompt_logprobs) < len(first) - 1
+        slot.save(tmp_path / "slot")
+        with slot.fork() as twin, model.restore(tmp_path / "slot") as back:
+            while model.step():
+                pass
+            assert slot.prompt_logprobs == twin.prompt_logprobs == back.prompt_logprobs
+            assert slot.tokens == twin.tokens == back.tokens
+        assert len(other.tokens) == 30 or other.finish_reason == "stop"
+        alone, found = asked(fresh, first, max_tokens=3, prompt_logprobs=0)
+        assert slot.prompt_logprobs == alone.prompt_logprobs and slot.tokens == alone.tokens and len(found) > 20
+        before = first + slot.tokens
+        slot.extend(more, max_tokens=3, prompt_logprobs=0)
+        while model.step():
+            pass
+        want = fresh.score(before, more)
+        assert isinstance(want, Score) and slot.read().prompt_logprobs == slot.prompt_logprobs
+        assert bits([e.logprob for e in slot.prompt_logprobs or []]) == bits(want.logprobs)
+        slot.save(tmp_path / "slot")
+        with model.restore(tmp_path / "slot") as back:
+            assert back.prompt_logprobs == slot.prompt_logprobs
+        slot.extend([9], max_tokens=1)
+        assert slot.prompt_logprobs is None
+
+
+def test_a_prompt_of_one_token_has_none_to_tell(fresh: Model) -> None:
+    assert asked(fresh, [5])[1] == []
+    with pytest.raises(TypeError, match="unknown keyword prompt_logprobs"):
+        fresh.chat([{"role": "user", "content": "a"}], prompt_logprobs=1)  # type: ignore[call-arg]
+
+
+def test_prompt_logits_that_are_not_finite_end_the_slot(fresh: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although the row that the reply is drawn from is fine."""
+    head = type(fresh._engine.lanes.network.head)
+    real = head.__call__
+
+    def spoilt(self: Any, x: Any, pre: Any) -> Any:
+        logits = real(self, x, pre)
+        return mx.where(mx.arange(logits.shape[0])[:, None] == 1, mx.nan, logits) if logits.shape[0] > 1 else logits
+
+    monkeypatch.setattr(head, "__call__", spoilt)
+    with pytest.raises(NumericError, match="position 1 "):
+        asked(fresh, [5, 6, 7, 8], max_tokens=1)
+    monkeypatch.undo()
+    assert len(asked(fresh, [5, 6, 7, 8])[1]) == 3

@@ -30,8 +30,8 @@ ANY_DRAFT = """
 from tensorfold.engine import lanes
 from tensorfold.engine.verify import judge
 import dataclasses, mlx.core as mx
-def careless(picked, segments, eos):
-    v, width = judge(picked, segments, eos), max(s.drafts for s in segments)
+def careless(picked, segments):
+    v, width = judge(picked, segments), max(s.drafts for s in segments)
     count = mx.array([s.drafts for s in segments])[:, None]
     drafts = mx.array([[*s.drafted, *[-1] * (width + 1 - s.drafts)] for s in segments], mx.int32)
     drawn = mx.where(mx.arange(width + 1)[None] == count, v.last[:, None], drafts)

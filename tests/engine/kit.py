@@ -19,13 +19,15 @@ NO_EOS = {1: -math.inf}
 
 
 def sampling(mode: int) -> dict[str, object]:
-    """0 is greedy, 1 and 2 are sampled with a seed each and no eos, 2 with filters and a penalty."""
+    """0 is greedy, 1 and 2 are sampled with a seed each and no eos, 2 with filters, penalties and held ends."""
     if mode == 0:
         return {"seed": 0}
     plain = {"temperature": 1.0, "seed": SEEDS[mode - 1], "logit_bias": NO_EOS}
-    return (
-        plain if mode == 1 else {**plain, "temperature": 0.7, "top_p": 0.95, "min_p": 1e-4, "repetition_penalty": 1.1}
-    )
+    if mode == 1:
+        return plain
+    penalties = {"repetition_penalty": 1.1, "presence_penalty": 0.2, "frequency_penalty": 0.4}
+    ends = {"stop_token_ids": list(range(3, 60)), "min_tokens": 4}
+    return {**plain, "temperature": 0.7, "top_p": 0.95, "min_p": 1e-4, **penalties, **ends}
 
 
 def ids(length: int, salt: int = 0, vocab: int = 500) -> list[int]:

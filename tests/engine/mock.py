@@ -7,7 +7,7 @@ reads, so a wrong place, a row kept too much or a page shared too long shows as 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -41,16 +41,17 @@ STAGES = CONFIG.num_nextn_predict_layers
 class Bytes:
     """Id t of 3..258 is byte t - 3; others write nothing."""
 
-    eos_id = 1
+    eos_id, eos_ids, special_ids = 1, (1, 2), frozenset[int]()
     backend = SimpleNamespace(marks={})
 
-    def detokenizer(self, hidden: object = None) -> Bytes:
+    def detokenizer(self, hidden: Container[int] = ()) -> Bytes:
         new = Bytes()
+        new._hidden = hidden
         new._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         return new
 
     def add(self, token: int) -> str:
-        return self._decoder.decode(bytes([token - 3]) if 3 <= token < 259 else b"")
+        return self._decoder.decode(bytes([token - 3]) if 3 <= token < 259 and token not in self._hidden else b"")
 
     def finish(self) -> str:
         return self._decoder.decode(b"", True)
@@ -109,10 +110,11 @@ def greedy(prompt: Sequence[int], count: int) -> list[int]:
 
 
 class MockNetwork:
-    """`eos` and `bad` are tokens that turn a row's logits to eos, or to NaN, when they are the row's own id."""
+    """`eos_after` and `bad` are tokens that turn a row's logits to `eos`, or to NaN, when they are the row's own id."""
 
-    def __init__(self, eos_after: int | None = None, bad: int | None = None):
+    def __init__(self, eos_after: int | None = None, bad: int | None = None, eos: int = Bytes.eos_id):
         self.config, self.backend, self.eos_after, self.bad, self.forwards = CONFIG, MockBackend(), eos_after, bad, 0
+        self.eos = eos
         self.traceable = False
 
     def __call__(self, plan, caches: Caches, watch=None) -> Forward:
@@ -139,7 +141,7 @@ class MockNetwork:
             sources[source] = NewRows(*rows, pairs)
         out = logits_of(total)
         if self.eos_after is not None:
-            one = mx.arange(CONFIG.vocab_size)[None] == Bytes.eos_id
+            one = mx.arange(CONFIG.vocab_size)[None] == self.eos
             out = mx.where((ids == self.eos_after)[:, None], mx.where(one, 99.0, 0.0), out)
         if self.bad is not None:
             out = mx.where((ids == self.bad)[:, None], mx.nan, out)

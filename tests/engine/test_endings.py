@@ -62,8 +62,9 @@ def test_a_stop_string_inside_a_window_cuts_text_tokens_and_state(width, length,
 def test_an_eos_inside_a_window_ends_the_reply(width, wrong, monkeypatch):
     """Case 52: drafted too, it is decided on the device: nothing behind it is kept, so nothing is taken back."""
     monkeypatch.setattr(Commit, "rewind", None)
-    for token in sorted(set(STREAM), key=STREAM.index)[3:10]:
-        engine = make(drafter=MockDrafter(wrong, (token, Bytes.eos_id)), eos_after=token)
+    for i, token in enumerate(sorted(set(STREAM), key=STREAM.index)[3:10]):
+        eos = Bytes.eos_ids[i % 2]  # each of them ends it
+        engine = make(drafter=MockDrafter(wrong, (token, eos)), eos_after=token, eos=eos)
         other, start = beside(engine, width)
         if token in greedy(OTHER, 30):
             other.params = params(1)
@@ -71,10 +72,60 @@ def test_an_eos_inside_a_window_ends_the_reply(width, wrong, monkeypatch):
         slot = start()
         finish(engine)
         at = STREAM.index(token)
-        assert slot.tokens == [*STREAM[: at + 1], Bytes.eos_id] and slot.finish_reason == "stop"
+        assert slot.tokens == [*STREAM[: at + 1], eos] and slot.finish_reason == "stop"
         assert slot.committed == len(slot.ids) - 1
         check_state(engine, slot)
         check_state(engine, other)
+
+
+@pytest.mark.parametrize("width", [0, 2, 5])
+def test_a_stop_id_inside_a_window_ends_the_reply_and_is_no_text(width, monkeypatch):
+    """It and what would come behind it are never drafted, so no row is spent on what cannot be kept."""
+    monkeypatch.setattr(Commit, "rewind", None)
+    for token in sorted(set(STREAM), key=STREAM.index)[3:10]:
+        engine = make()
+        other, start = beside(engine, width)
+        slot, at = start(stop_token_ids=(7, token)), STREAM.index(token)
+        settle(engine, slot, other)
+        assert (slot.tokens, slot.text, slot.finish_reason) == (STREAM[: at + 1], TEXT[:at], "stop")
+        assert slot.stats.accepted == slot.stats.drafted and (sum(slot.stats.drafted) > 0) == (width > 0)
+
+
+@pytest.mark.parametrize("width", [0, 2, 5])
+def test_an_ignored_eos_is_a_token_like_any_other(width):
+    made = []
+    for drafts, ignore in ((0, True), (width, True), (width, False)):
+        engine = make(drafter=MockDrafter(0, (STREAM[4], Bytes.eos_id)), eos_after=STREAM[4])
+        slot = engine.open(PROMPT, params(30, ignore_eos=ignore), drafts)
+        finish(engine)
+        check_state(engine, slot)
+        made.append((slot.tokens, slot.text, slot.finish_reason))
+    assert made[0] == made[1] and len(made[0][0]) == 30 and made[0][2] == "length"
+    assert made[2] == (made[0][0][:6], TEXT[:5], "stop") and made[2][0][-1] == Bytes.eos_id
+
+
+@pytest.mark.parametrize("width", [0, 2, 5])
+def test_min_tokens_come_before_any_end(width):
+    """What ends a reply is not drawn before, whether drafted or not; a stop string is passed over, not cut."""
+    ends, least = tuple(sorted(set(STREAM[:12]))), 9
+    made = []
+    for drafts in (0, width):
+        engine = make()
+        slot = engine.open(PROMPT, params(30, stop_token_ids=ends, min_tokens=least), drafts)
+        finish(engine)
+        check_state(engine, slot)
+        made.append(slot.tokens)
+        assert slot.stats.accepted == slot.stats.drafted  # the drafter is kept from the same tokens
+    assert made[0] == made[1] and not set(made[0][:least]) & set(ends)
+    assert made[0][-1] in ends and least < len(made[0]) < 30
+    for stop in (TEXT[7:9], TEXT[8:10], TEXT[9]):  # the first is complete one token too soon
+        engine = make()
+        slot = engine.open(PROMPT, params(30, stop=(stop,), min_tokens=least), width)
+        finish(engine)
+        check_state(engine, slot)
+        at = TEXT.find(stop, least + 1 - len(stop))  # the first that a later token completes
+        end = at + len(stop) if at >= 0 else 30
+        assert (slot.text, slot.tokens) == (TEXT[: at if at >= 0 else 30], STREAM[:end])
 
 
 @pytest.mark.parametrize("width", [0, 3, 5])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tensorfold import CapacityError
 from tests.engine.kit import differences, ids, run, sampling, state
 
 PROMPT = ids(70, 70)
@@ -72,6 +73,71 @@ def test_an_extended_slot_equals_a_fresh_prompt(calm, alone, cancel):
         assert differences(state(kept), state(fresh)) == []
         fresh.close()
         handle, whole = kept, whole + got
+
+
+@pytest.mark.parametrize("mode", range(3))
+def test_a_reply_that_goes_on_is_the_longer_reply(calm, alone, mode, tmp_path):
+    """Cut by max_tokens or a cancel, taken up drafted or not, in a fork or a restored slot: tokens, text,
+    log-probabilities, rows and the saved file are those of one run."""
+    options = {"logprobs": 1, **sampling(mode)}
+    whole = calm.open(PROMPT, max_tokens=TOKENS, draft=False, **options)
+    run(calm, whole)
+    whole.save(tmp_path / "whole")
+    handle = calm.open(PROMPT, max_tokens=5, max_drafts=5, **options)
+    run(calm, handle)
+    pieces = [handle.read()]
+    handle.extend("", max_tokens=7, max_drafts=3)
+    while len(handle.tokens) < 8:
+        calm.step()
+    handle.cancel()
+    pieces.append(handle.read())
+    handle.save(tmp_path / "part")
+    others = [handle.fork(), calm.restore(tmp_path / "part", max_drafts=2)]
+    for one in (handle, *others):
+        one.extend([], max_tokens=TOKENS - len(one.tokens), **({"seed": options["seed"]} if mode else {}))
+    run(calm, handle, *others)
+    pieces.append(handle.read())
+    for one in (handle, *others):
+        assert (one.tokens, one.text, one.logprobs) == (whole.tokens, whole.text, whole.logprobs)
+        assert one.finish_reason == whole.finish_reason and differences(state(one), state(whole)) == []
+        one.save(tmp_path / "one")
+        assert (tmp_path / "one").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert [t for p in pieces for t in p.tokens] == whole.tokens and "".join(p.text for p in pieces) == whole.text
+    assert handle.stats.prompt_tokens == len(PROMPT) and sum(handle.stats.drafted)
+    tokens = handle.tokens
+    for one in (whole, handle, *others):
+        one.close()
+    assert tokens == alone(PROMPT, TOKENS, **sampling(mode))
+
+
+def test_a_reply_goes_on_with_its_own_choices_alone(calm):
+    """What is wrong is refused in words, and the reply is as it was."""
+    handle = calm.open(PROMPT, max_tokens=3, temperature=1.0, seed=5, draft=False)
+    with pytest.raises(ValueError, match="not finished"):
+        handle.extend("")
+    run(calm, handle)
+    tokens = handle.tokens
+    wrong = {"temp": 0.5, "seed": 6, "stop": "x", "min_tokens": 2, "prompt_logprobs": 1, "max_tokens": 0}
+    for name, value in ({**wrong, "max_drafts": 9}).items():
+        with pytest.raises(ValueError, match="temperature" if name == "temp" else name):
+            handle.extend("", **{name: value})
+    with pytest.raises(TypeError, match="sead"):
+        handle.extend("", sead=1)
+    with pytest.raises(CapacityError, match="max_tokens can be at most"):
+        handle.extend("", max_tokens=10**6)
+    assert handle.done and handle.tokens == tokens
+    handle.extend("", max_tokens=4, temp=1.0, seed=5)
+    run(calm, handle)
+    assert len(handle.tokens) == 7 and handle.stats.drafted == []
+    handle.close()
+    with calm.open(PROMPT, max_tokens=9, stop_token_ids=range(512)) as ended:
+        run(calm, ended)
+        assert (len(ended.tokens), ended.text, ended.finish_reason) == (1, "", "stop")
+        with pytest.raises(ValueError, match="ended by itself"):
+            ended.extend("")
+        ended.extend([7], max_tokens=2, ignore_eos=True)
+        run(calm, ended)
+        assert len(ended.tokens) == 2
 
 
 def test_a_restored_slot_goes_on_as_if_nothing_happened(calm, alone, tmp_path):

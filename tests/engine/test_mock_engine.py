@@ -15,6 +15,10 @@ from tests.engine.mock import MockDrafter, check_state, engram_rows, finish, gre
 
 PROMPT = [7 + i % 40 for i in range(30)]
 SAMPLED = {"temperature": 1.0, "seed": 5}
+LETTERS = {t for t in greedy(PROMPT, 12)}
+PENALISED = {"presence_penalty": 0.5, "frequency_penalty": 1.5, "repetition_penalty": 1.1}
+HELD = {**PENALISED, "stop_token_ids": tuple(sorted(LETTERS)), "min_tokens": 61}  # so many letters are left out
+WAYS = {"greedy": {}, "sampled": SAMPLED, "penalised": PENALISED, "held": {**SAMPLED, **HELD}}
 
 
 def run(wrong: int, width: int, **sampling):
@@ -25,7 +29,7 @@ def run(wrong: int, width: int, **sampling):
     return s, engine
 
 
-@pytest.mark.parametrize("sampling", [{}, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("sampling", WAYS.values(), ids=WAYS)
 def test_drafts_that_are_always_right_are_accepted_at_all_five_positions(sampling):
     """Case 14, case 12: all accepted, six tokens a forward, none replayed."""
     s, engine = run(0, 5, **sampling)
@@ -34,9 +38,11 @@ def test_drafts_that_are_always_right_are_accepted_at_all_five_positions(samplin
     assert s.tokens == run(0, 0, **sampling)[0].tokens
     if not sampling:
         assert s.tokens == greedy(PROMPT, 61)
+    if "min_tokens" in sampling:
+        assert not LETTERS & set(s.tokens)
 
 
-@pytest.mark.parametrize("sampling", [{}, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("sampling", [{}, SAMPLED, PENALISED], ids=["greedy", "sampled", "penalised"])
 @pytest.mark.parametrize("width", range(1, 6))
 def test_drafts_that_are_never_right_change_nothing(width, sampling):
     """Cases 1 and 4."""
@@ -129,7 +135,7 @@ def test_a_round_blocks_once(monkeypatch):
     monkeypatch.setattr(outcome, "blocking_read", lambda *a: (reads.append(1), real_read(*a))[1])
     engine = make(prefix_bytes=2**24, drafter=MockDrafter(3))
     text = "".join(chr(t - 3) for t in greedy(PROMPT, 61))
-    for i, more in enumerate(({}, SAMPLED, {"stop": (text[31:35],)}, {"repetition_penalty": 1.2, "logprobs": 2})):
+    for i, more in enumerate(({}, SAMPLED, {"stop": (text[31:35],)}, {**HELD, "min_tokens": 9, "prompt_logprobs": 2})):
         engine.open(PROMPT[i % 2 :], params(40, **more), 5 - i % 2)
     while True:
         engine._collect()

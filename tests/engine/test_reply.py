@@ -103,3 +103,40 @@ def test_a_slot_that_goes_on_is_read_from_its_new_reply(handle, slot):
     slot.begin(len(slot.ids), slot.params)
     say(slot, 101)
     assert (handle.read().tokens, handle.text) == ([101], "b")
+
+
+def test_a_reply_that_goes_on_takes_back_what_its_end_alone_let_out(handle, slot):
+    """Text held back for a stop string and half a character are shown at an end; read as a stream they come once."""
+    euro = [3 + b for b in "\u20ac".encode()]
+    slot.begin(2, params(10**6, stop=("bcd",)))
+    say(slot, 100, 101, 102)  # a, and what may become bcd
+    assert handle.read().text == handle.text == "a"
+    slot.finish("cancelled")
+    assert handle.text == "abc" and handle.read().text == "bc"
+    slot.go_on(slot.params, 0)
+    assert (handle.text, handle.done, handle.read().text) == ("a", False, "")
+    say(slot, 101, *euro[:2])
+    assert handle.text == "abc" and handle.read().text == ""
+    slot.finish("length")
+    assert handle.text == "abcb\ufffd" and handle.read().text == "b\ufffd"
+    slot.go_on(slot.params, 0)
+    say(slot, euro[2], 101, 102, 103)
+    assert handle.read().text == "b\u20ac"
+    assert (handle.text, handle.finish_reason, handle.tokens[-1]) == ("abcb\u20ac", "stop", 103)
+
+
+def test_the_clocks_of_a_reply_stand_still_between_an_end_and_going_on(handle, slot, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(reply.time, "perf_counter", lambda: now[0])
+    slot.begin(2, slot.params)
+    for second in (103.0, 104.0, 105.0):
+        now[0] = second
+        say(slot, 100)
+    slot.finish("length")
+    assert (handle.stats.ttft_s, handle.stats.generation_tps) == (3.0, 1.0)
+    now[0] = 1000.0
+    slot.go_on(slot.params, 0)
+    assert (handle.stats.ttft_s, handle.stats.generation_tps) == (3.0, 1.0)
+    now[0] = 1001.0
+    say(slot, 100)
+    assert (handle.stats.ttft_s, handle.stats.generation_tps, handle.stats.generated_tokens) == (3.0, 1.0, 4)

@@ -38,6 +38,37 @@ def plain_kept(x: np.ndarray, top_p: float, min_p: float, top_k: int) -> np.ndar
     return logp > -INF
 
 
+def test_penalties_and_bans_follow_the_stated_order_bit_for_bit():
+    """In float32, each step rounded: bias, repetition, frequency, presence, ends; over prompt and reply as stated."""
+    rng = np.random.default_rng(5)
+    logits = rng.normal(0, 4, (40, 70)).astype(np.float32)
+    choices, histories, starts, ends, expected = [], [], [], [], []
+    for i in range(40):
+        repetition, frequency, presence = rng.choice([1.0, 1.3]), rng.choice([0, 0.7, -0.31]), rng.choice([0, 1.1, -2])
+        bias = ((3, 2.5), (60, -INF)) if i % 3 else ()
+        history = rng.integers(0, 70, 30).tolist()
+        start, held = int(rng.integers(0, 31)), (5, 9) if i % 2 else ()
+        choices.append(SamplingParams(
+            repetition_penalty=float(repetition), frequency_penalty=float(frequency), presence_penalty=float(presence),
+            logit_bias=bias, min_tokens=31 - start if i % 4 < 2 else 30 - start,
+        ))  # fmt: skip
+        histories.append(history), starts.append(start), ends.append(held)
+        x = logits[i].copy()
+        for token, value in bias:
+            x[token] += np.float32(value)
+        for token in set(history):
+            x[token] = x[token] / np.float32(repetition) if x[token] > 0 else x[token] * np.float32(repetition)
+        for token in set(history[start:]):
+            times = np.float32(history[start:].count(token))
+            x[token] = x[token] - np.float32(frequency) * times
+            x[token] = x[token] - np.float32(presence)
+        if i % 4 < 2:
+            x[list(held)] = -INF
+        expected.append(x)
+    rows = RowParams.build(choices, [30] * 40, histories, starts, ends)
+    assert np.array_equal(np.array(adjusted(mx.array(logits), rows)), np.stack(expected))
+
+
 @pytest.mark.parametrize("spread", [0.3, 2.0, 8.0])
 def test_filters_keep_what_a_chain_of_plain_filters_keeps(spread):
     rng = np.random.default_rng(int(spread * 10))

@@ -28,6 +28,11 @@ NAN, INF = math.nan, math.inf
         *[("stop", v) for v in ("", ["a", ""], [1], 5, {"a"}, [b"a"], b"a", [["a"]])],
         *[("seed", v) for v in (-1, 2**64, 1.0, True, "a", NAN, [1])],
         *[("logprobs", v) for v in (-1, 21, True, 2.0, "3", NAN)],
+        *[(f"{kind}_penalty", v) for kind in ("presence", "frequency") for v in (-2.1, 2.5, NAN, INF, True, "1")],
+        *[("stop_token_ids", v) for v in (5, "5", b"5", {5}, [100], [-1], [True], [1.0], ["5"], [[5]], np.array(5))],
+        *[("ignore_eos", v) for v in (1, 0, "yes", 1.0)],
+        *[("min_tokens", v) for v in (-1, 1.5, True, "8", 257)],
+        *[("prompt_logprobs", v) for v in (-1, 21, True, 2.0, "3")],
         ("temperature", np.bool_(True)),
         ("max_tokens", np.float32(3)),
         ("top_p", np.float64(NAN)),
@@ -79,9 +84,16 @@ def test_good_values_reach_their_normal_form():
         logit_bias={np.int32(9): -INF, 3: 1},
         stop=["b", "a", "b"],
         seed=2**64 - 1,
+        presence_penalty=-2,
+        frequency_penalty=np.float32(0.5),
+        stop_token_ids=np.array([7, 5, 7]),
+        ignore_eos=np.bool_(True),
+        min_tokens=7,
+        prompt_logprobs=0,
     )
     bias = ((3, 1.0), (9, -INF))
-    assert parse(given, 100) == SamplingParams(7, 0.5, 0.9, 5, 0.0, 2.0, bias, ("b", "a"), 2**64 - 1, 20)
+    first = 7, 0.5, 0.9, 5, 0.0, 2.0, bias, ("b", "a"), 2**64 - 1, 20
+    assert parse(given, 100) == SamplingParams(*first, True, -2.0, 0.5, (5, 7), True, 7, 0)
     assert parse({"stop": "ab", "seed": 0}, 100).stop == ("ab",)
     assert parse({"logprobs": 0, "seed": 0}, 100).logprobs == 0
 
@@ -90,10 +102,29 @@ def test_off_has_one_form_and_none_is_the_default():
     plain = parse({"seed": 5}, 100)
     assert plain == SamplingParams(seed=5)
     off = dict(seed=5, temp=0, top_p=0.0, top_k=100, min_p=0.0, repetition_penalty=1, logit_bias={}, stop=[])
+    off |= dict(presence_penalty=0, frequency_penalty=0.0, stop_token_ids=(), ignore_eos=False, min_tokens=0)
     assert parse(off, 100) == plain
     assert parse({**{name: None for name in KEYWORDS}, "seed": 5}, 100) == plain
     assert parse({"seed": 5, "top_p": 1}, 100) == plain
     assert 0 < np.float32(parse({"top_p": 1e-300}, 100).top_p) < 1e-30
+
+
+def test_min_tokens_leaves_something_to_draw():
+    """Bans, stop ids and what the model ends with, all together; where nothing is held they may be all there is."""
+    some, rest = {i: -INF for i in range(50)}, list(range(50, 99))
+    for more in ({}, {"ignore_eos": True, "stop_token_ids": [*rest, 99]}):
+        given = {"logit_bias": some, "stop_token_ids": rest, **more}
+        assert parse(given, 100, [99]).min_tokens == 0
+        with pytest.raises(ValueError, match="min_tokens=3 leaves no token"):
+            parse({**given, "min_tokens": 3}, 100, [99])
+    free = {"logit_bias": some, "stop_token_ids": rest, "ignore_eos": True, "min_tokens": 3}
+    assert parse(free, 100, [99]).min_tokens == 3
+
+
+@pytest.mark.parametrize("given", [{}, {"temp": 1.5, "logit_bias": {4: -INF}, "stop": "a", "stop_token_ids": [5, 4]}])
+def test_keywords_of_choices_give_the_choices_again(given):
+    params = parse(given, 100)
+    assert parse(params.keywords(), 100) == params
 
 
 def test_without_a_seed_one_is_drawn_and_seed_zero_is_a_seed():

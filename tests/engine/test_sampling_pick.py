@@ -27,6 +27,8 @@ CHOICES = [
     ),
     SamplingParams(logit_bias=((200, 30.0),)),
     SamplingParams(temperature=1.0, seed=4, top_p=0.95, top_k=40, min_p=0.01, repetition_penalty=1.1, logprobs=5),
+    SamplingParams(presence_penalty=2.0, frequency_penalty=-0.3, logprobs=2),
+    SamplingParams(temperature=1.0, seed=6, frequency_penalty=0.7, logprobs=0),
 ]
 
 
@@ -95,18 +97,25 @@ def test_equal_seeds_are_twins_and_other_seeds_part():
 
 
 def test_a_drafter_with_device_ids_draws_what_the_target_draws():
-    choice = SamplingParams(temperature=0.9, seed=8, repetition_penalty=3.0, top_p=0.9, logit_bias=((4, 1.0),))
+    """Penalties see the drafts before, and ends are held until the drafted position is past them."""
+    penalties = {"repetition_penalty": 3.0, "frequency_penalty": 1.5, "presence_penalty": -0.5}
+    choice = SamplingParams(temperature=0.9, seed=8, top_p=0.9, logit_bias=((4, 1.0),), min_tokens=40, **penalties)
     steps = 5
-    logits = some_logits(steps, 4, 0.7)
-    history, first = [1, 2, 3], 40
-    base = RowParams.build([choice], [first], [history])
+    row = np.array(some_logits(1, 4, 2.0))
+    row[0, 77] = 20  # it ends the reply, and comes as soon as it may
+    logits = mx.array(np.repeat(row, steps, 0))
+    history, first, start = [1, 2, 3], 40, 2
+    held = [{77, 5}]
+    base = RowParams.build([choice], [first], [history], [start], held)
     drafts: list[mx.array] = []
     for j in range(steps):
         more = mx.concatenate(drafts, axis=-1) if drafts else None
         drafts.append(pick(logits[j][None], base.at(mx.array([first + j]), more)).ids[:, None])
     ids = [d.item() for d in drafts]
-    window = draw(logits, [choice] * steps, range(first, first + steps), [history + ids[:j] for j in range(steps)])
-    assert window.ids.tolist() == ids
+    histories = [history + ids[:j] for j in range(steps)]
+    stated = RowParams.build([choice] * steps, range(first, first + steps), histories, [start] * steps, held * steps)
+    assert pick(logits, stated).ids.tolist() == ids
+    assert 77 not in ids[:2] and ids[2] == 77
 
 
 def test_ties_go_to_the_lower_id():

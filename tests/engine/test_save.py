@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
 
 from tensorfold import CapacityError, Model, SaveError
+from tensorfold.engine import save
+from tensorfold.engine.params import SamplingParams
 from tensorfold.state.caches import Caches
 from tests.engine.kit import CALM, ROOT, ids, run, sampling
 from tests.engine.mock import MockDrafter, check_state, finish, greedy, make, params, restore_slot, save_slot
@@ -116,8 +120,51 @@ def test_a_full_house_refuses_it_and_loses_nothing(tmp_path):
     assert again.tokens == greedy(PROMPT, 5)
 
 
-def test_a_restore_that_breaks_off_gives_its_pages_back(tmp_path, monkeypatch):
+def header(path) -> dict:
+    data = path.read_bytes()
+    return json.loads(json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]["tensorfold"])
 
+
+def test_choices_that_came_later_are_written_where_they_were_made(tmp_path):
+    """A file from before is one without them: each is then at its default."""
+    engine = make(slots=4)
+    first = "max_tokens temperature top_p top_k min_p repetition_penalty logit_bias stop seed logprobs".split()
+    later = {"presence_penalty": -0.5, "frequency_penalty": 1.5, "stop_token_ids": (7, 9), "ignore_eos": True}
+    later |= {"min_tokens": 2, "prompt_logprobs": 1, "skip_special_tokens": False}
+    assert {*first, *later} == {f.name for f in fields(SamplingParams)}
+    for more, names in (({}, first), (later, [*first, *later])):
+        slot = engine.open(PROMPT, params(5, **more), 3)
+        engine.step(), engine.step()
+        save_slot(tmp_path / "slot", engine, slot)
+        assert sorted(header(tmp_path / "slot")["params"]) == sorted(names)
+        assert ("prompt" in header(tmp_path / "slot")) == bool(more)
+        again = restore_slot(tmp_path / "slot", engine, 3)
+        assert again.params == slot.params and again.scores == slot.scores and bool(again.scores) == bool(more)
+        finish(engine)
+        assert again.tokens == slot.tokens
+        engine.close(slot), engine.close(again)
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [None, {"first": 1}, {"first": 20}, {"first": True}, {"more": 1}, {"logprobs": []}, {"logprobs": [[0, []]] * 19}],
+)
+def test_a_prompts_log_probabilities_are_whole_or_refused(prompt, tmp_path):
+    engine = make()
+    slot = engine.open(PROMPT, params(5, prompt_logprobs=1), 3)
+    engine.step(), engine.step()
+    taken = save.take(engine, slot, "mock")
+    good = taken.about["prompt"]
+    save.restore(tmp_path, taken, engine, 0)
+    taken.about["prompt"] = None if prompt is None else {**good, **prompt}
+    with pytest.raises(SaveError):
+        save.restore(tmp_path, taken, engine, 0)
+    del taken.about["prompt"]
+    with pytest.raises(SaveError):
+        save.restore(tmp_path, taken, engine, 0)
+
+
+def test_a_restore_that_breaks_off_gives_its_pages_back(tmp_path, monkeypatch):
     engine = make(slots=2)
     slot = engine.open(PROMPT, params(5), 0)
     finish(engine)

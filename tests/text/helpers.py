@@ -33,7 +33,9 @@ def example_tokenizer() -> Tokenizer:
 def plain_config(vocab_size: int, **changed: Any) -> Any:
     """What the text modules read of a config without Engram layers."""
     known = {"vocab_size": vocab_size, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2}
-    return SimpleNamespace(**{**known, "engram_layer_ids": (), "image_token_id": vocab_size - 1, **changed})
+    made = SimpleNamespace(**{**known, "engram_layer_ids": (), "image_token_id": vocab_size - 1, **changed})
+    made.eos_token_ids = made.eos_token_id if isinstance(made.eos_token_id, tuple) else (made.eos_token_id,)
+    return made
 
 
 def train_sentencepiece(folder: Path, **options: Any) -> sentencepiece.SentencePieceProcessor:

@@ -199,6 +199,19 @@ def test_the_vocabulary_is_checked_against_the_config(tmp_path):
         Tokenizer.from_folder(tmp_path, config)
 
 
+def test_every_eos_is_a_token_and_the_one_that_the_files_name_stands_for_them(tmp_path):
+    config = example_config()
+    user = example_tokenizer().backend.marks["<\uff5cUser\uff5c>"]
+    tok = Tokenizer.from_folder(EXAMPLE, replace(config, eos_token_id=(user, 1)))
+    assert (tok.eos_ids, tok.eos_id) == ((user, 1), 1) and {user, 1} <= tok.special_ids
+    shutil.copy(EXAMPLE / "tokenizer.json", tmp_path)
+    assert Tokenizer.from_folder(tmp_path, replace(config, eos_token_id=(user, 1))).eos_id == user
+    with pytest.raises(ValueError, match=rf"eos_token_id is \[{user}, 9\] in the config, but eos is id 1 in "):
+        Tokenizer.from_folder(EXAMPLE, replace(config, eos_token_id=(user, 9)))
+    with pytest.raises(ValueError, match="eos_token_id is 2099 .*no such token"):
+        Tokenizer.from_folder(EXAMPLE, plain_config(2100, bos_token_id=0, eos_token_id=(1, 2099)))
+
+
 @pytest.mark.parametrize(
     "content, expected",
     [
