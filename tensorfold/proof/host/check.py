@@ -84,7 +84,7 @@ def check(
     translated = translate(whole)
     found = [Finding(*where.get(line, (path, line)), message) for line, message in translated.findings]
     flags = [f"-D{name}" for name in defines]
-    messages, _ = clang.compile_metal(translated.text, "-fsyntax-only", *flags)
+    messages, _ = clang.compile_metal(translated.text, flags, "-fsyntax-only")
     errors = [m for m in messages if m.level == "error"]
     found += [Finding(m.file, m.line, m.text) for m in errors]
     for m in messages:

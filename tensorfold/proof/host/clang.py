@@ -11,7 +11,8 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,11 +21,10 @@ HERE = Path(__file__).parent
 HOW_TO_GET = "the host backend needs clang 19 on x86-64 Linux: apt-get install clang-19"
 LANGUAGE = (
     "-x", "clcpp", "-cl-std=CLC++2021", "--target=x86_64-linux-gnu", "-march=x86-64-v3",
-    "-cl-single-precision-constant", "-cl-no-stdinc", "-nostdinc", "-include", "stdlib.h",
-    "-D__METAL_VERSION__=320", "-ffp-contract=off", "-fno-fast-math", "-Xclang", "-ffloat16-excess-precision=none",
-    "-Xclang", "-fbfloat16-excess-precision=none", "-ferror-limit=200", "-Wno-everything",
-    "-Wimplicit-float-conversion", "-Wno-implicit-int-float-conversion", "-Werror=return-type",
-    "-Werror=uninitialized", "-Werror=vla",
+    "-cl-single-precision-constant", "-cl-no-stdinc", "-nostdinc", "-D__METAL_VERSION__=320", "-ffp-contract=off",
+    "-fno-fast-math", "-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-fbfloat16-excess-precision=none",
+    "-ferror-limit=200", "-fno-spell-checking", "-Wno-everything", "-Wimplicit-float-conversion",
+    "-Wno-implicit-int-float-conversion", "-Werror=return-type", "-Werror=uninitialized", "-Werror=vla",
 )  # fmt: skip
 _LINE_MARK = re.compile(r"\s*#\s*line\b")
 _INSIDE = re.compile(r"(?<=[(<,]) +| +(?=[)>,])")  # blanks that a broken line may add
@@ -50,12 +50,17 @@ class Message:
 
 
 @cache
+def _version(path: str) -> str:
+    return subprocess.run([path, "--version"], capture_output=True, text=True).stdout
+
+
+@cache
 def find_clang() -> str | None:
     """The path of a clang of version 19, or None."""
     for name in ("clang-19", "clang"):
         path = shutil.which(name)
         if path and os.uname().machine == "x86_64":
-            version = subprocess.run([path, "--version"], capture_output=True, text=True).stdout
+            version = _version(path)
             if re.search(r"version 19\.", version) and "linux" in version:
                 return path
     return None
@@ -74,13 +79,33 @@ def run(arguments: list[str], source: str | None = None) -> subprocess.Completed
     return subprocess.run([require_clang(), *arguments], input=source, capture_output=True, text=True)
 
 
-def compile_metal(source: str, *arguments: str) -> tuple[list[Message], str]:
-    """Compile translated Metal; (messages, standard output). ClangFailed when it fails without naming an error."""
-    done = run([*LANGUAGE, "-I", str(HERE / "metal"), *arguments, "-"], source)
+def compile_metal(source: str, flags: Sequence[str], *wanted: str) -> tuple[list[Message], str]:
+    """Compile translated Metal behind its library, under flags into what is wanted of it; (messages, standard output).
+
+    ClangFailed when clang fails without naming an error.
+    """
+    library = ("-Xclang", "-include-pch", "-Xclang", str(_library(LANGUAGE, tuple(flags))))
+    done = run([*LANGUAGE, *flags, *library, *wanted, "-"], source)
     messages = [Message(m[1], int(m[2]), m[3], m[4]) for m in _MESSAGE.finditer(done.stderr)]
     if done.returncode and not any(m.level == "error" for m in messages):
         raise ClangFailed(f"clang failed without naming an error: {done.stderr[-600:]}")
     return messages, done.stdout
+
+
+@cache
+def _library(language: tuple[str, ...], flags: tuple[str, ...]) -> Path:
+    """Metal's standard library as these flags see it, read once for all kernels: half of what a small one takes."""
+    texts = (path.read_text() for path in sorted((HERE / "metal").iterdir()))
+    told = "\0".join([_version(require_clang()), str(HERE), *texts, *language, *flags])  # clang holds it to each byte
+    path = cache_folder() / f"library_{hashlib.sha256(told.encode()).hexdigest()[:24]}.pch"
+    if not path.exists():
+        partial = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}.tmp")
+        made = ("-c", "-Xclang", "-emit-pch", "-Xclang", "-fno-pch-timestamp", "-o", str(partial))
+        done = run([*language, *flags, *made, str(HERE / "metal" / "stdlib.h")])
+        if done.returncode:
+            raise ClangFailed(f"clang could not read Metal's library: {done.stderr[-600:]}")
+        os.replace(partial, path)
+    return path
 
 
 @cache

@@ -97,7 +97,7 @@ def translated(name: str, text: str) -> str:
 
 def load(name: str, texts: Sequence[Generated], track: bool = False) -> ctypes.CDLL:
     """Translate, compile (unless cached) and load Metal texts into one object with entries tf_entry0, tf_entry1, ..."""
-    flags = [*(_TRACKED if track else ("-O1",)), "-fPIC", "-shared"]
+    flags = [*(_TRACKED if track else ("-O1",)), "-fPIC"]
     told = [*(text.text + text.entry for text in texts), *flags, *clang.LANGUAGE]
     path = clang.cache_folder() / f"{name}_{clang.fingerprint(told)}.so"
     emulator.runtime()
@@ -107,7 +107,7 @@ def load(name: str, texts: Sequence[Generated], track: bool = False) -> ctypes.C
             entry = text.entry.replace("tf_entry", f"tf_entry{index}")
             whole += f"namespace tf_launch{index} {{ {translated(name, text.text)}\n{entry}}}\n"
         partial = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}.tmp")
-        messages, _ = clang.compile_metal(whole, *flags, "-lm", "-o", str(partial))
+        messages, _ = clang.compile_metal(whole, flags, "-shared", "-lm", "-o", str(partial))
         errors = [m for m in messages if m.level == "error"]
         if errors:
             raise BuildError(name, "host", "\n".join(f"{m.file}:{m.line}: {m.text}" for m in errors[:3]))

@@ -18,8 +18,8 @@ _SPACE = "tf_user"
 def inspect(text: str, flags: Sequence[str], loose: set[Place]) -> list[tuple[str, int, str]]:
     """(file, line, message) of every rule broken; `loose` are places of `const thread T&`, generic by design."""
     wrapped = f"namespace {_SPACE} {{\n{text}\n}}\n"
-    arguments = ["-fsyntax-only", "-Xclang", "-ast-dump=json", "-Xclang", f"-ast-dump-filter={_SPACE}", *flags]
-    messages, dump = clang.compile_metal(wrapped, *arguments)
+    tree = ("-fsyntax-only", "-Xclang", "-ast-dump=json", "-Xclang", f"-ast-dump-filter={_SPACE}")
+    messages, dump = clang.compile_metal(wrapped, flags, *tree)
     if errors := [m for m in messages if m.level == "error"]:
         raise clang.ClangFailed(f"the tree of an accepted source could not be read: {errors[0]}")
     visitor = _Visitor(loose)
