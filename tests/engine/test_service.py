@@ -12,6 +12,7 @@ import pytest
 
 from tensorfold import Generation, Model, NumericError
 from tensorfold.engine.lanes import Lanes
+from tensorfold.engine.slot import Slot
 from tests.engine.mock import greedy
 from tests.engine.mock_model import mock_model
 
@@ -107,12 +108,14 @@ def test_a_cancelled_task_ends_its_reply(model: Model) -> None:
         task = asyncio.create_task(ask(PROMPTS[0]))
         while not any(s.tokens for s in list(model._slots)):
             await asyncio.sleep(0.005)
+        cut.extend(model._slots)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
+    cut: list[Slot] = []
     asyncio.run(impatient())  # waits for its threads
-    assert model._engine.free == 2
+    assert [slot.finish_reason for slot in cut] == ["cancelled"] and model._engine.free == 2
 
 
 def test_results_come_as_they_end(model: Model) -> None:
