@@ -249,8 +249,7 @@ def test_results_of_several_come_as_they_end_and_one_that_fails_loses_no_other(
     def failing() -> bool:
         more = step()
         for slot in [s for s in list(model._slots) if s.reply_start == bad and s.tokens and not s.done]:
-            slot.error = NumericError("planted")
-            slot.finish("error")
+            slot.fail(NumericError("planted"))
         return more
 
     monkeypatch.setattr(model.desk, "step", failing)

@@ -151,8 +151,8 @@ def test_any_chunking_gives_the_same_prompt_bits(
     ids = fresh.tokenizer.encode(VERSE)
     whole, reply = fresh.score(ids[:1], ids[1:]), made(fresh)
     lanes = fresh._engine.lanes
-    monkeypatch.setattr(lanes, "chunk", chunk)
-    monkeypatch.setattr("tensorfold.engine.lanes.ROWS", rows)
+    monkeypatch.setattr(lanes.schedule, "chunk", chunk)
+    monkeypatch.setattr("tensorfold.engine.schedule.ROWS", rows)
     assert isinstance(whole, Score)
     out, found = asked(fresh, ids)
     assert bits(found) == bits(whole.logprobs) and out.tokens == fresh.generate(ids, max_tokens=6).tokens

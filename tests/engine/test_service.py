@@ -37,8 +37,7 @@ def fails(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     def failing(self: Lanes, slots: Any) -> Any:
         ran = run(self, slots)
         for slot in [s for s in slots if s.ids[0] in first and not s.done]:
-            slot.error = NumericError("planted")
-            slot.finish("error")
+            slot.fail(NumericError("planted"))
         return ran
 
     monkeypatch.setattr(Lanes, "round", failing)
