@@ -5,6 +5,7 @@ Knows no generation: who runs rounds and who waits is in `rounds`, what a user s
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -40,6 +41,7 @@ class Desk:
         self.reader = Reader(parts.tokenizer, parts.config, engine.lanes.drafter is not None)
         self.path, self.max_context = parts.checkpoint.path, engine.max_context
         self.slots, self.dropped = engine.slots, engine.dropped
+        self._bars = parts.progress
         self._saves = parts.identity, engine.memory.caches.stages  # what a saved state must be of
 
     @property
@@ -49,6 +51,11 @@ class Desk:
     @property
     def config(self) -> ModelConfig:
         return self.reader.config
+
+    @property
+    def shows_bars(self) -> bool:
+        """Whether calls of this thread show bars: as the load did, and in the main thread, so that servers' do not."""
+        return self._bars and threading.current_thread() is threading.main_thread()
 
     def alive(self) -> None:
         """Raises RuntimeError if the model is closed, or was loaded in another process."""

@@ -92,6 +92,7 @@ class Parts:
     identity: str
     engram: EngramTables
     pool: ExpertPool | None
+    progress: bool
     undo: ExitStack
 
     def memory(self) -> MemoryUse:
@@ -182,7 +183,8 @@ def _load(checkpoint: Checkpoint, options: Options, stopped: Callable[[], bool],
     engine = emptied(Engine(lanes, tokenizer, context, options.prefix_bytes, options.snapshot_tokens))
     undo.callback(engine.end)
     LOG.info("loaded %s on %s in %.1f s", checkpoint.path, backend.name, time.perf_counter() - begun)
-    return Parts(checkpoint, config, tokenizer, engine, checkpoint.identity, engram, pool, undo.pop_all())
+    found = checkpoint, config, tokenizer, engine, checkpoint.identity, engram, pool
+    return Parts(*found, options.progress, undo.pop_all())
 
 
 def keep_rows_apart(network: Network, engram: EngramTables, shown: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,12 +28,22 @@ def wanted(asked: bool | None = None) -> bool:
 
 
 def bar(total: int, unit: str, what: str, shown: bool, delay: float = 0.0) -> tqdm[Any]:
-    """A bar of `total` units, for `with`, that shows itself after `delay` seconds; `update(n)` moves it."""
+    """A bar of `total` units, for `with`; `update(n)` moves it. With a delay, in seconds, it shows itself after that
+    and goes when it is closed."""
+    return _kind(shown)(total=total, unit=unit, desc=what, disable=not shown, delay=delay, leave=not delay)
+
+
+@cache
+def _kind(shown: bool) -> type[tqdm[Any]]:
+    if not shown:
+        from tqdm import tqdm
+
+        return tqdm
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "IProgress")  # a notebook without widgets gets a bar of letters
-        from tqdm.auto import tqdm
+        from tqdm.auto import tqdm as auto
 
-    return tqdm(total=total, unit=unit, desc=what, disable=not shown, delay=delay)
+    return auto
 
 
 def _in_notebook() -> bool:

@@ -25,6 +25,7 @@ from tensorfold.engine.engine import CapacityError, Engine
 from tensorfold.engine.slot import Slot
 from tensorfold.handle import SlotHandle
 from tensorfold.keywords import Cancel, StreamKeywords
+from tensorfold.progress import SLOW_S, bar
 from tensorfold.requests import Request, prompt_progress
 from tensorfold.results import Generation, Piece
 
@@ -127,6 +128,7 @@ def run(
     """
     line, going, more = enumerate(handles), list[tuple[int, SlotHandle]](), True
     ended, told = 0, -1  # prompt tokens
+    prompt = bar(prompt_tokens, "token", "prompt", desk.shows_bars, SLOW_S)
     try:
         while more or going:
             while more and (not going or _begun(going[-1])):
@@ -138,8 +140,11 @@ def run(
             gained = [(entry, piece) for entry in going if _news(piece := entry[1].read())]
             done = ended + sum(handle.prompt_done for _, handle in going)
             if done != told:
+                prompt.update(done - max(told, 0))
                 told = done
                 prompt_progress(call.progress, done, prompt_tokens)
+                if done == prompt_tokens:
+                    prompt.close()  # before anything of a reply is printed
             for entry, piece in gained:
                 if piece.finish_reason is not None:
                     going.remove(entry)
@@ -151,6 +156,7 @@ def run(
             elif not gained and going:
                 wait_for_slot(desk, going[0][1], call)
     finally:
+        prompt.close()
         for _, handle in going:
             handle.close()
 
@@ -185,13 +191,16 @@ def results(
     first = enter(desk, opener(requests[0], call), call)
     later = replace(call, wait=None if call.wait is None else True)
     others = (desk.open(opener(r, later)) for r in requests[1:] if not call.cancelled)
-    with closing(run(desk, chain([first], others), later, sum(len(r.ids) for r in requests))) as gains:
+    tokens, many = sum(len(r.ids) for r in requests), len(requests) > 1
+    replies = bar(len(requests), "reply", "replies", many and desk.shows_bars, SLOW_S)
+    with replies, closing(run(desk, chain([first], others), later, tokens)) as gains:
         for i, handle, piece in chain(gains, _never_begun(desk, requests, done)):
             if piece.finish_reason == "cancelled" and not call.cancelled:
                 desk.alive()
             result = None if i in done else made(i, handle, piece)
             if result is not None:
                 done[i] = result
+                replies.update()
                 if told is not None:
                     told(i, result)
     return [done[i] for i in range(len(requests))]

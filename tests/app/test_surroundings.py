@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -81,15 +83,13 @@ def test_bars_that_are_asked_for_are_left_out_without_a_stream(stream: object, m
 
 def test_a_terminal_sees_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its layers, and the check of its operations where that takes long."""
-    monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setattr("tensorfold.loading.SLOW_S", 0.0)
     monkeypatch.setattr("tensorfold.loading.row_dependent_operations", row_dependent_operations)  # not once a session
-    Model.load(EXAMPLE).close()
-    assert "loading: 100%" in sys.stderr.getvalue()  # type: ignore[attr-defined]
-    assert "checking: 100%" in sys.stderr.getvalue()  # type: ignore[attr-defined]
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    Model.load(EXAMPLE, progress=False).close()
-    assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]
+    for asked, looks in ((None, True), (False, False)):
+        monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+        Model.load(EXAMPLE, progress=asked).close()
+        assert [f"{what}: 100%" in terminal.getvalue() for what in ("loading", "checking")] == [looks, looks]
+    assert terminal.getvalue() == ""
 
 
 def test_a_notebooks_cell_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,3 +99,21 @@ def test_a_notebooks_cell_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
         shell = SimpleNamespace(config=config)
         monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda shell=shell: shell))
         assert progress.wanted() is looked
+
+
+def test_long_prompts_and_lists_show_how_far_they_are(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the load did; the calls of other threads, which a server's are, show nothing."""
+    monkeypatch.setattr("tensorfold.rounds.SLOW_S", 0.0)
+
+    def shown(prompt: str | list[str], bars: bool = True, other: bool = False) -> str:
+        monkeypatch.setattr(model.desk, "_bars", bars)
+        monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+        with ThreadPoolExecutor(1) as pool:
+            call = partial(model.generate, prompt, max_tokens=2)
+            pool.submit(call).result() if other else call()
+        return terminal.getvalue()
+
+    one, many = shown("a b c"), shown(["a b c", "d", "e f"])
+    assert "prompt: 100%" in one and "4/4" in one and "replies" not in one
+    assert "prompt: 100%" in many and "replies: 100%" in many and "3/3" in many
+    assert shown(["a", "b"], bars=False) == shown(["a", "b"], other=True) == ""

@@ -23,7 +23,7 @@ class MockLife(Life):
     def _parts(self, engine):
         return SimpleNamespace(
             engine=engine, tokenizer=Bytes(), config=CONFIG, checkpoint=SimpleNamespace(path="mock"), identity="mock",
-            close=engine.end,
+            progress=False, close=engine.end,
         )  # fmt: skip
 
 
