@@ -221,12 +221,23 @@ def write(
     (folder / f"{name}.md").write_text("\n".join(text) + "\n", encoding="utf-8")
     found = {"platform": platform_facts(), **facts, "lines": lines} | ({"mlx_lm": peer} if peer else {})
     (folder / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    times: dict[str, list[tuple[float, float]]] = {}
-    for one in lines:
-        times.setdefault(f"{one['layer']}: {one['role']}", []).append((one["rows"], one["us"]))
-    for one in (one for one in theirs if "error" not in one):
-        times.setdefault(f"{one['layer']}: {one['role']}, mlx-lm", []).append((one["rows"], one["mlx_lm_us"]))
-    (folder / f"{name}.svg").write_text(line_chart(title, "rows of a launch", "us", times), encoding="utf-8")
+    (folder / f"{name}.svg").write_text(plot(found, theirs), encoding="utf-8")
+
+
+def plot(found: dict[str, Any], theirs: list[dict[str, Any]]) -> str:
+    """Layers with building on the clock, on both sides, and what a copy of their bytes takes."""
+    peers, lines = [one for one in theirs if "error" not in one], found["lines"]
+    shown = {one["layer"] for one in peers} or {one["layer"] for one in lines}
+    series: dict[str, list[list[tuple[float, float]]]] = {}
+    for one in (one for one in lines if one["layer"] in shown):
+        ours, _, copies = series.setdefault(f"{one['layer']}: {one['role']}", [[], [], []])
+        ours.append((one["rows"], one["whole_us"]))
+        copies.append((one["rows"], one["floor_us"]))
+    for one in peers:
+        series[f"{one['layer']}: {one['role']}"][1].append((one["rows"], one["mlx_lm_us"]))
+    what = "single layers of the published sizes, random weights"
+    title = f"{what}; {found['backend']}; solid: ours, dashed: mlx-lm, dotted: a copy of the same bytes"
+    return line_chart(title, "rows of a launch", "us", series, log=True)
 
 
 def peer_argument(parser: argparse.ArgumentParser) -> None:

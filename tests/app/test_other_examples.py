@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import importlib
 import json
 import os
 import subprocess
@@ -54,6 +56,22 @@ def test_the_notebook_runs_and_its_first_cell_runs_again_at_no_cost(monkeypatch:
 def test_the_notebook_is_stored_without_outputs() -> None:
     cells = json.loads((EXAMPLES / "quickstart.ipynb").read_text(encoding="utf-8"))["cells"]
     assert all(not cell.get("outputs") and cell.get("execution_count") is None for cell in cells)
+
+
+def test_same_bits_shows_equal_hashes_however_a_prompt_is_run(tmp_path: Path) -> None:
+    status, out, err = run("same_bits.py", "--tokens", 8, cwd=tmp_path)
+    lines = out.splitlines()
+    assert (status, err, lines[5]) == (0, "", "  all equal")
+    assert len({line[39:51] for line in lines[1:5]}) == 1 and all("8 tokens in" in line for line in lines[1:5])
+    assert [line[2:7] for line in lines[7:]] == ["numpy", "mlx, ", "mlx, "] and lines[8].count(lines[8][39:51]) == 2
+
+
+def test_same_bits_says_when_they_are_not(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    same_bits = importlib.import_module("same_bits")
+    monkeypatch.setattr(same_bits, "replies", lambda model, args, path: ["a", "a", "b", "a"])
+    monkeypatch.setattr(Model, "load", lambda path, **options: contextlib.nullcontext())
+    assert same_bits.main([]) == 1 and "NOT EQUAL" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from benchmarks import decode_layer, kernels
 from benchmarks.chart import HEIGHT, WIDTH, line_chart
 from tests.support.hostkit import needs_clang
 
@@ -153,13 +154,23 @@ def test_decode_layer_refuses_a_folder_without_mlx_lm(tmp_path: Path) -> None:
     assert done.returncode == 2 and "holds no folder mlx_lm" in done.stderr and not list(tmp_path.iterdir())
 
 
-def test_a_chart_has_a_line_a_series_inside_its_frame() -> None:
-    series = {"a & b": [(1, 2.0), (4, 8.0), (16, 4.0)], "c": [(1, 0.0), (16, 10.0)]}
-    chart = ElementTree.fromstring(line_chart("title", "x", "y", series))
+@pytest.mark.parametrize("log", [False, True])
+def test_a_chart_has_every_line_inside_its_frame(log: bool) -> None:
+    series = {"a & b": [[(1, 2.0), (4, 8.0), (16, 4.0)], [(1, 3.0)]], "c": [[(1, 1.0), (16, 10.0)]]}
+    chart = ElementTree.fromstring(line_chart("title", "x", "y", series, log))
     lines = chart.findall("{http://www.w3.org/2000/svg}polyline")
     places = [tuple(map(float, p.split(","))) for line in lines for p in line.get("points", "").split()]
-    assert len(lines) == 2 and len(places) == 5
+    assert len(lines) == 3 and len(places) == 6 and [line.get("stroke-dasharray") is None for line in lines][1] is False
+    assert lines[0].get("stroke") == lines[1].get("stroke") != lines[2].get("stroke")
     assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in places)
-    assert places[3][1] > places[0][1] > places[1][1] > places[4][1]  # larger is higher
+    assert places[4][1] > places[0][1] > places[1][1] > places[5][1]  # larger is higher
     with pytest.raises(ValueError, match="points"):
         line_chart("title", "x", "y", {})
+
+
+@pytest.mark.parametrize("name", ["decode_layer", "kernels"])
+def test_the_stored_plots_are_those_of_the_stored_numbers(name: str) -> None:
+    stored = ROOT / "benchmarks" / "results" / name
+    facts = json.loads(stored.with_suffix(".json").read_text(encoding="utf-8"))
+    made = kernels.plot(facts) if name == "kernels" else decode_layer.plot(facts, facts["mlx_lm"]["lines"])
+    assert stored.with_suffix(".svg").read_text(encoding="utf-8") == made
