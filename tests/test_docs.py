@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.test_layers import MAY_IMPORT
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("tensorfold", "tests", "benchmarks", "examples", "docs")
@@ -128,6 +131,25 @@ def test_pieces_of_files_are_as_in_the_files(page: Path) -> None:
 def test_pictures_name_files_that_are_there() -> None:
     named = [name for p in (ROOT / "docs").glob("*.svg") for name in re.findall(r"\w+/\w+\.py", text_of(p))]
     assert len(named) > 5 and [name for name in named if not (ROOT / "tensorfold" / name).is_file()] == []
+
+
+def test_the_table_of_rooms_is_the_one_that_is_held() -> None:
+    section = text_of(ROOT / "docs" / "architecture.md").split("\n## Rooms\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)/?` \| [^|]+ \| ?([^|]*)\|$", section, re.MULTILINE)
+    told = {room: set(re.findall(r"`(\w+)`", may)) - {"basics"} for room, may in rows if room != "basics"}
+    every = {"surface": "all of the above", "receipt": "everything above"}
+    assert told.keys() == MAY_IMPORT.keys()
+    assert [room for room in told if room not in every and told[room] != MAY_IMPORT[room]] == []
+    assert all(dict(rows)[room].strip() == words for room, words in every.items())
+
+
+def test_what_was_run_counts_as_the_receipt_does() -> None:
+    """Kernels whose bits on CUDA, as the receipt has them, are those that the host stores now."""
+    stored = json.loads((ROOT / "tensorfold" / "receipt" / "digests.json").read_text())
+    receipt = json.loads((ROOT / "benchmarks" / "receipts" / "contract_cuda.json").read_text())["kernels"]
+    equal = [k for k in receipt if stored.get(k["kernel"], "") == k.get("digest") and k["passed"] and not k["missed"]]
+    said = re.findall(r"(\d+) of (\d+) kernels", text_of(ROOT / "docs" / "what_was_run.md"))
+    assert said == [(str(len(equal)), str(len(stored)))]
 
 
 @each_page
