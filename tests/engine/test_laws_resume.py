@@ -79,7 +79,8 @@ def test_an_extended_slot_equals_a_fresh_prompt(calm, alone, cancel):
 def test_a_reply_that_goes_on_is_the_longer_reply(calm, alone, mode, tmp_path):
     """Cut by max_tokens or a cancel, taken up drafted or not, in a fork or a restored slot: tokens, text,
     log-probabilities, rows and the saved file are those of one run."""
-    options = {"logprobs": 1, **sampling(mode)}
+    endless = {**sampling(mode), "ignore_eos": True, "stop_token_ids": []}
+    options = {"logprobs": 1, **endless}
     whole = calm.open(PROMPT, max_tokens=TOKENS, draft=False, **options)
     run(calm, whole)
     whole.save(tmp_path / "whole")
@@ -87,9 +88,10 @@ def test_a_reply_that_goes_on_is_the_longer_reply(calm, alone, mode, tmp_path):
     run(calm, handle)
     pieces = [handle.read()]
     handle.extend("", max_tokens=7, max_drafts=3)
-    while len(handle.tokens) < 8:
+    while len(handle.tokens) < 8 and not handle.done:
         calm.step()
     handle.cancel()
+    assert handle.finish_reason == "cancelled"
     pieces.append(handle.read())
     handle.save(tmp_path / "part")
     others = [handle.fork(), calm.restore(tmp_path / "part", max_drafts=2)]
@@ -107,12 +109,12 @@ def test_a_reply_that_goes_on_is_the_longer_reply(calm, alone, mode, tmp_path):
     tokens = handle.tokens
     for one in (whole, handle, *others):
         one.close()
-    assert tokens == alone(PROMPT, TOKENS, **sampling(mode))
+    assert tokens == alone(PROMPT, TOKENS, **endless)
 
 
 def test_a_reply_goes_on_with_its_own_choices_alone(calm):
     """What is wrong is refused in words, and the reply is as it was."""
-    handle = calm.open(PROMPT, max_tokens=3, temperature=1.0, seed=5, draft=False)
+    handle = calm.open(PROMPT, max_tokens=3, temperature=1.0, seed=5, draft=False, ignore_eos=True)
     with pytest.raises(ValueError, match="not finished"):
         handle.extend("")
     run(calm, handle)
@@ -124,7 +126,7 @@ def test_a_reply_goes_on_with_its_own_choices_alone(calm):
     with pytest.raises(TypeError, match="sead"):
         handle.extend("", sead=1)
     with pytest.raises(CapacityError, match="max_tokens can be at most"):
-        handle.extend("", max_tokens=10**6)
+        handle.extend("", max_tokens=calm.max_context)
     assert handle.done and handle.tokens == tokens
     handle.extend("", max_tokens=4, temp=1.0, seed=5)
     run(calm, handle)
