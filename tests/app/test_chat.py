@@ -195,7 +195,7 @@ def test_a_role_mark_or_a_stop_id_ends_a_reply_and_is_no_text(model: Model) -> N
     user = model.tokenizer.backend.marks["<\uff5cUser\uff5c>"]
     free = model.chat(DOG, thinking=False, max_tokens=40)
     for token, options in ((user, {}), (free.tokens[0], {"stop_token_ids": [free.tokens[0]]})):
-        ends: dict[str, Any] = {"logit_bias": {token: 1e4}, **options}
+        ends: dict[str, Any] = {"logit_bias": {token: 1e4}, "max_tokens": 8, **options}
         assert model.chat(DOG, thinking=False, **ends).tokens == [token]
         reply = model.chat(DOG, thinking=False, min_tokens=3, **ends)
         assert len(reply.tokens) == 4 and reply.tokens[-1] == token and token not in reply.tokens[:3]

@@ -137,6 +137,8 @@ def test_non_finite_logits_are_flagged_in_their_row_alone():
     assert draw(mx.array(logits), [SamplingParams()] * 5, range(5)).ids.tolist()[1::3] == [9, 9]
     ban = SamplingParams(logit_bias=((69, -INF), (0, -INF), (33, -INF)))
     assert draw(mx.array(logits), [ban] * 5, range(5)).finite.tolist() == [False, True, False, False, True]
+    held = RowParams.build([SamplingParams(min_tokens=9)] * 5, range(7, 12), starts=[0] * 5, ends=[range(70)] * 5)
+    assert pick(mx.array(logits), held).finite.tolist() == [False, False, False, False, True]  # the fifth may end
 
 
 @pytest.mark.parametrize("heat", [1.0, 1e6, 1e37])

@@ -147,7 +147,15 @@ def test_choices_that_came_later_are_written_where_they_were_made(tmp_path):
 
 @pytest.mark.parametrize(
     "prompt",
-    [None, {"first": 1}, {"first": 20}, {"first": True}, {"more": 1}, {"logprobs": []}, {"logprobs": [[0, []]] * 19}],
+    [
+        None,
+        {"first": 1},
+        {"first": 20, "logprobs": []},
+        {"first": True},
+        {"more": 1},
+        {"logprobs": []},
+        {"logprobs": [[0, []]] * 19},
+    ],
 )
 def test_a_prompts_log_probabilities_are_whole_or_refused(prompt, tmp_path):
     engine = make()

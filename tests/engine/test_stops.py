@@ -73,6 +73,15 @@ def test_held_text_is_shown_when_the_reply_ends_otherwise():
     assert (matcher.feed("x<en"), matcher.held, matcher.finish(), matcher.held) == ("x", "<en", "<en", "")
 
 
+def test_a_stop_string_that_is_passed_over_never_matches_later():
+    """Also where it is held back as the beginning of a longer one, which still may come."""
+    for rest, want in (("x", ("abx", None)), ("c", ("", "abc")), ("ab", ("ab", "ab"))):
+        matcher = StopMatcher(["ab", "abc"])
+        shown = matcher.feed("a", False) + matcher.feed("b", False)
+        assert (shown, matcher.held, matcher.matched) == ("", "ab", None)
+        assert (matcher.feed(rest), matcher.matched) == want
+
+
 def test_without_stops_everything_passes():
     assert StopMatcher().feed_window(["a", "", "b"]) == ("ab", 3)
 

@@ -203,7 +203,7 @@ def test_every_eos_is_a_token_and_the_one_that_the_files_name_stands_for_them(tm
     config = example_config()
     user = example_tokenizer().backend.marks["<\uff5cUser\uff5c>"]
     tok = Tokenizer.from_folder(EXAMPLE, replace(config, eos_token_id=(user, 1)))
-    assert (tok.eos_ids, tok.eos_id) == ((user, 1), 1) and {user, 1} <= tok.special_ids
+    assert (tok.eos_ids, tok.eos_id) == ((user, 1), 1) and tok.eos_token_ids == {user, 1} <= tok.special_ids
     shutil.copy(EXAMPLE / "tokenizer.json", tmp_path)
     assert Tokenizer.from_folder(tmp_path, replace(config, eos_token_id=(user, 1))).eos_id == user
     with pytest.raises(ValueError, match=rf"eos_token_id is \[{user}, 9\] in the config, but eos is id 1 in "):
