@@ -42,6 +42,8 @@ def shard_with(folder: Path, name: str) -> Path:
 def replies(model: Model, **options: Any) -> list[list[int]]:
     out = model.generate(PROMPTS, max_tokens=12, **options)
     assert isinstance(out, list)
+    for failed in [reply.error for reply in out if reply.error is not None]:
+        raise failed  # of a list, each reply tells its own
     return [reply.tokens for reply in out]
 
 
@@ -112,7 +114,7 @@ def test_an_unreadable_page_of_a_table_is_an_error(disk: Model, monkeypatch: pyt
     with monkeypatch.context() as patch:
         patch.setattr(os, "pread", bad)
         with pytest.raises(CheckpointError, match=r"inside tensor layers\.\d\.engram\.embed\.\w+, cannot be read"):
-            disk.generate(other, max_tokens=3)
+            disk.generate(other[0], max_tokens=3)
     assert replies(disk) == want
 
 
