@@ -145,7 +145,7 @@ def test_the_table_of_rooms_is_the_one_that_is_held() -> None:
 
 def test_what_was_run_counts_as_the_receipt_does() -> None:
     """Kernels whose bits on CUDA, as the receipt has them, are those that the host stores now."""
-    stored = json.loads((ROOT / "tensorfold" / "receipt" / "digests.json").read_text())
+    stored = json.loads((ROOT / "tensorfold" / "proof" / "contract" / "digests.json").read_text())
     receipt = json.loads((ROOT / "benchmarks" / "receipts" / "contract_cuda.json").read_text())["kernels"]
     equal = [k for k in receipt if stored.get(k["kernel"], "") == k.get("digest") and k["passed"] and not k["missed"]]
     said = re.findall(r"(\d+) of (\d+) kernels", text_of(ROOT / "docs" / "what_was_run.md"))

@@ -14,6 +14,7 @@ import mlx.core as mx
 
 from tensorfold.kernels.launch import BACKENDS, BackendError
 from tensorfold.proof.contract.bench import DeviceBench, HostBench, make_bench
+from tensorfold.proof.contract.report import DIGESTS, stored_digests
 from tensorfold.proof.families import all_proofs
 from tensorfold.proof.host.clang import ClangMissing
 from tensorfold.receipt import arithmetic, kernels, machine, suite
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if "digests" in writes:
         kernels.write_digests(all_proofs())
-        print(f"stored the digests of {len(all_proofs())} kernels in {kernels.DIGESTS.name}")
+        print(f"stored the digests of {len(all_proofs())} kernels in {DIGESTS.name}")
     if "logits" in writes and folder is not None:
         print(f"stored in {suite.STORED.name}: {suite.write_logits(folder)}")
     if writes:
@@ -85,7 +86,7 @@ def _say(line: str) -> None:
 
 def examine(bench: HostBench | DeviceBench, patterns: Sequence[str]) -> dict[str, Any]:
     """Machine, arithmetic and kernels as plain data; a line on standard error for each kernel that is done."""
-    stored = kernels.stored_digests()
+    stored = stored_digests()
     entries = []
     for name, proof in all_proofs().items():
         if any(fnmatch.fnmatch(name, pattern) for pattern in patterns):

@@ -6,7 +6,6 @@ import json
 import statistics
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -14,16 +13,10 @@ import mlx.core as mx
 from tensorfold.kernels.kernel import Kernel, as_mlx
 from tensorfold.kernels.launch import launcher
 from tensorfold.proof.contract.bench import DeviceBench, HostBench
-from tensorfold.proof.contract.report import digest, run_contract
+from tensorfold.proof.contract.report import DIGESTS, digest, run_contract
 from tensorfold.proof.proof import Case, Proof
 
-DIGESTS = Path(__file__).with_name("digests.json")
 _LAUNCHES, _REPEATS = 20, 5
-
-
-def stored_digests() -> dict[str, str]:
-    """SHA-256 of every kernel's outputs on its cases, as the host gave them."""
-    return dict(json.loads(DIGESTS.read_text("ascii"))) if DIGESTS.exists() else {}
 
 
 def write_digests(proofs: Mapping[str, Proof]) -> None:

@@ -10,10 +10,10 @@ import pytest
 from tensorfold import kernels
 from tensorfold.proof import families
 from tensorfold.proof.contract.bench import HostBench
-from tensorfold.proof.contract.gates import judge
+from tensorfold.proof.contract.gates import judge, prepare_cases
 from tensorfold.proof.contract.limits import problems
-from tensorfold.proof.contract.report import plant, run_contract, summary
-from tensorfold.proof.contract.value import outside, ulp
+from tensorfold.proof.contract.report import digest, plant, run_contract, summary
+from tensorfold.proof.contract.value import outside, ulp, values
 from tensorfold.proof.proof import Bound, Mistake, Proof
 from tests.support.hostkit import needs_clang
 
@@ -83,6 +83,19 @@ def test_rows_may_not_see_each_other() -> None:
     bad = replace(odd, stated=lambda *a: HostBench().run(odd.kernel, a, odd.kernel.launch(a)))
     found = [f for f in judge(bad, HostBench()).findings if f.gate == 3]
     assert found and all("rows" in f.message for f in found)
+
+
+@needs_clang
+def test_an_order_that_changed_with_its_statement_has_another_digest() -> None:
+    bench = HostBench()
+    wanted = digest([p.stated for p in prepare_cases(SMALL)])
+    assert run_contract(SMALL, bench, mistakes=False, stored=wanted).ok
+    odd = SMALL.planted(Mistake("", "p_treesum<8>(part)", "p_add(part[0], p_treesum<8>(part))", HEADER))
+    both = replace(odd, stated=lambda *a: bench.run(odd.kernel, a, odd.kernel.launch(a)))
+    changed = replace(both, reference=lambda *a: [values(y) for y in both.stated(*a)])
+    assert run_contract(changed, bench, mistakes=False).ok
+    found = run_contract(changed, bench, mistakes=False, stored=wanted).findings
+    assert len(found) == 1 and f"stored is {wanted}" in found[0]
 
 
 @needs_clang

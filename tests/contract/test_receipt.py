@@ -10,11 +10,11 @@ import pytest
 
 from tensorfold.proof import families
 from tensorfold.proof.contract.bench import HostBench
-from tensorfold.proof.contract.report import digest
+from tensorfold.proof.contract.report import digest, stored_digests
 from tensorfold.proof.proof import Mistake, Proof
 from tensorfold.receipt import __main__ as command
 from tensorfold.receipt import arithmetic, machine, suite
-from tensorfold.receipt.kernels import examine, stored_digests
+from tensorfold.receipt.kernels import examine
 from tests.support.hostkit import needs_clang
 
 RMS = families.get("rms_norm")

@@ -73,6 +73,15 @@ def test_kernels_know_nothing_above_them() -> None:
         assert all(name.startswith(("tensorfold.kernels", "tensorfold.small")) for name in known), path
 
 
+@pytest.mark.parametrize("folder", folders(PROVES), ids=lambda p: p.name)
+def test_no_number_of_a_proof_comes_from_what_it_judges(folder: Path) -> None:
+    """But for kernels that stand with their proof, which are planned as those that run."""
+    for path in folder.glob("*.py"):
+        known = {name for name in imported(path) if name.startswith("tensorfold.kernels")}
+        known -= {"tensorfold.kernels.kernel", "tensorfold.kernels.kernel.Array"}
+        assert path.name == "alone.py" or not known, (path, known)
+
+
 def test_no_kernel_is_judged_by_its_own_order() -> None:
     for proof in families.all_proofs().values():
         truth, order = (getattr(f, "func", f) for f in (proof.reference, proof.stated))

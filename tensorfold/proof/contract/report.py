@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tensorfold.kernels.kernel import Array
@@ -14,6 +16,8 @@ from tensorfold.proof.contract.bench import DeviceBench, HostBench
 from tensorfold.proof.contract.gates import Prepared, case_launches, judge, prepare_cases
 from tensorfold.proof.contract.limits import problems
 from tensorfold.proof.proof import Mistake, Proof
+
+DIGESTS = Path(__file__).with_name("digests.json")
 
 
 @dataclass
@@ -60,6 +64,11 @@ class Result:
         return {**self.__dict__, "passed": self.passed, "ok": self.ok}
 
 
+def stored_digests() -> dict[str, str]:
+    """SHA-256 of every kernel's outputs on its cases, as the host gave them."""
+    return dict(json.loads(DIGESTS.read_text("ascii"))) if DIGESTS.exists() else {}
+
+
 def digest(outputs: Sequence[Sequence[Array]]) -> str:
     """SHA-256 over every output of every case: what a Mac compares its bits with."""
     whole = hashlib.sha256()
@@ -70,8 +79,10 @@ def digest(outputs: Sequence[Sequence[Array]]) -> str:
     return whole.hexdigest()
 
 
-def run_contract(proof: Proof, bench: HostBench | DeviceBench, mistakes: bool = True) -> Result:
-    """The whole contract of one kernel."""
+def run_contract(
+    proof: Proof, bench: HostBench | DeviceBench, mistakes: bool = True, stored: str | None = None
+) -> Result:
+    """The whole contract of one kernel; its bits must have the digest `stored`, where one is given."""
     started, before = time.perf_counter(), bench.runs
     result = Result(proof.name, bench.name)
     prepared = prepare_cases(proof)
@@ -89,6 +100,8 @@ def run_contract(proof: Proof, bench: HostBench | DeviceBench, mistakes: bool = 
     if proof.row_inputs and not any(case.rows for case in cases):
         result.findings.append("gate 3: it has row inputs, but no case with rows=True")
     result.digest, result.worst = digest(judgement.outputs), judgement.worst
+    if stored is not None and stored != result.digest:
+        result.findings.append(f"gate 3: the bits have the digest {result.digest}, stored is {stored}")
     if len(proof.mistakes) < 2:
         result.missed.append(f"{len(proof.mistakes)} planted mistakes, at least 2 are owed")
     for mistake in proof.mistakes if mistakes else ():

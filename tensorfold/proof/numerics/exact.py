@@ -99,6 +99,11 @@ def tree_sum(v: NDArray) -> NDArray:
     return v[..., 0]
 
 
+def running_sums(chunks: int) -> int:
+    """How many running sums share so many chunks: the largest of 32, 16, 8, 4, 2 and 1 that divides their number."""
+    return next(lanes for lanes in (32, 16, 8, 4, 2, 1) if chunks % lanes == 0)
+
+
 def strided_sum(v: F32, lanes: int, step: Callable[[F32, F32], F32]) -> F32:
     """`lanes` running values over the last axis, lane i takes i, i + lanes, ... in turn: step(acc, element)."""
     count = -(-v.shape[-1] // lanes) * lanes

@@ -6,16 +6,25 @@ from typing import Any
 
 import numpy as np
 
-from tensorfold.kernels.attend.plan import NAMES, SCORED, VALUED, columns
 from tensorfold.kernels.kernel import Array
 from tensorfold.proof.families.attend import stated
-from tensorfold.proof.families.attend.reference import Columns, columns_of_rows, window_rows
+from tensorfold.proof.families.attend.reference import BLOCK, Columns, columns_of_rows, window_rows
 from tensorfold.proof.families.attend.stated import scores, softmax
 from tensorfold.proof.families.rope.cases import turns
 from tensorfold.proof.numerics import inputs
 from tensorfold.proof.numerics.codes import to_e4m3
 from tensorfold.proof.numerics.exact import f32
 from tensorfold.proof.proof import Case
+
+# the inputs of both kernels, as the sources declare them
+RUNS = ("window", "window_new", "window_places", "packed", "packed_new", "packed_places")
+NAMES = ("q", "table", *RUNS, "sink", "scale", "sizes")
+SCORED, VALUED = ("q", "table", *RUNS, "scale", "sizes"), ("scores", "table", *RUNS, "sink", "sizes")
+
+
+def columns(window: int, compressed: int) -> int:
+    """Columns of scores of so many places: whole blocks."""
+    return -(-(window + compressed) // BLOCK) * BLOCK
 
 
 def window(draw: inputs.Draw, rows: int, d: int) -> Array:

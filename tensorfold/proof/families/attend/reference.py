@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorfold.kernels.attend.plan import BLOCK
 from tensorfold.kernels.kernel import Array
 from tensorfold.proof.families.rope.reference import rope
 from tensorfold.proof.families.rope.stated import rope as stated_rope
@@ -35,6 +34,7 @@ def _slack(*arrays: Array) -> list[Array]:
 
 
 F64 = NDArray[np.float64]
+BLOCK = 64  # columns that share a maximum
 
 
 def window_rows(rows: Array) -> F32:

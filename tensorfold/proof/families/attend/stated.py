@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tensorfold.kernels.attend.plan import BLOCK
 from tensorfold.kernels.kernel import Array
-from tensorfold.proof.families.attend.reference import Columns, columns_of_rows, turned
+from tensorfold.proof.families.attend.reference import BLOCK, Columns, columns_of_rows, turned
 from tensorfold.proof.numerics.exact import (
     F32,
     f32,

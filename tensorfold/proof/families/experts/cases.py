@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tensorfold.kernels.experts.geometry import BLOCK
 from tensorfold.kernels.kernel import Array
-from tensorfold.proof.families.experts.reference import planes_of
+from tensorfold.proof.families.experts.reference import BLOCK, planes_of
 from tensorfold.proof.numerics.codes import E4M3, UE8M0
 from tensorfold.proof.numerics.exact import mul_flushed, store_bf16
 from tensorfold.proof.numerics.inputs import Draw

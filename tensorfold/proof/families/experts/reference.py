@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tensorfold.kernels.experts.geometry import BLOCK
 from tensorfold.kernels.kernel import Array
 from tensorfold.proof.numerics.codes import E2M1, UE8M0, unpack_nibbles
 from tensorfold.proof.numerics.exact import F32, load
 from tensorfold.proof.proof import Bound
+
+BLOCK = 32  # codes that share a scale
 
 
 def weight(shard: Array, place: Array, origin: Array, n: int, k: int) -> tuple[Array, Array]:

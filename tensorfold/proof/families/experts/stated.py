@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensorfold.kernels.experts.geometry import BLOCK, lanes_of
 from tensorfold.kernels.kernel import Array
-from tensorfold.proof.families.experts.reference import each
+from tensorfold.proof.families.experts.reference import BLOCK, each
 from tensorfold.proof.numerics.codes import E2M1, UE8M0
-from tensorfold.proof.numerics.exact import F32, f32, flush, fma, store_bf16
+from tensorfold.proof.numerics.exact import F32, f32, flush, fma, running_sums, store_bf16
 
 
 def _ordered(x: F32, w: Array, factors: Array) -> Array:
     """bfloat16 bits [n] of one row in the stated order."""
     n, k = w.shape
-    lanes = lanes_of(k)
+    lanes = running_sums(k // BLOCK)
     v, m = x.reshape(-1, BLOCK), E2M1[w].reshape(n, -1, BLOCK)
     with np.errstate(all="ignore"):
         p: F32 = (m[..., 0] * v[:, 0]).astype(f32)

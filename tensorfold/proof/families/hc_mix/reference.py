@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensorfold.kernels.hc_mix.plan import CHUNK
 from tensorfold.kernels.kernel import Array
 from tensorfold.proof.numerics.exact import load, wide
 from tensorfold.proof.proof import Bound
+
+CHUNK = 512  # elements of a partial product
 
 
 def chunks(x: Array, fn: Array, dtype: type) -> tuple[Array, Array]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensorfold.kernels.hc_mix.plan import CHUNK
 from tensorfold.kernels.kernel import Array
-from tensorfold.proof.families.hc_mix.reference import SCALE_OF, chunks
+from tensorfold.proof.families.hc_mix.reference import CHUNK, SCALE_OF, chunks
 from tensorfold.proof.numerics import functions
 from tensorfold.proof.numerics.exact import F32, f32, flush, fma, load, mul_flushed, store_f32
 

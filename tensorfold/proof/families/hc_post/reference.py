@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensorfold.kernels.hc_mix.plan import CHUNK
 from tensorfold.kernels.kernel import Array
 from tensorfold.proof.families.hc_mix.reference import BOUNDS as OF_THE_MIX
-from tensorfold.proof.families.hc_mix.reference import dots_magnitude, hc_dots
+from tensorfold.proof.families.hc_mix.reference import CHUNK, dots_magnitude, hc_dots
 from tensorfold.proof.numerics.exact import f32, load, store_bf16, wide
 from tensorfold.proof.proof import Bound
 

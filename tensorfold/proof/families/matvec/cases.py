@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorfold.kernels.kernel import Array
-from tensorfold.kernels.matvec.geometry import BLOCK
+from tensorfold.proof.families.matvec.stated import BLOCK
 from tensorfold.proof.numerics.codes import E4M3, UE8M0
 from tensorfold.proof.numerics.exact import F32, f32, load, store_bf16
 from tensorfold.proof.numerics.inputs import Draw

@@ -9,12 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from tensorfold.kernels.kernel import Array
-from tensorfold.kernels.matvec.geometry import CHUNK, DENSE_CHUNK, running_sums
 from tensorfold.proof.families.act_quant.reference import act_quant_fp8_planes
 from tensorfold.proof.families.matvec import stated
-from tensorfold.proof.families.matvec.stated import rows_of, scaled
+from tensorfold.proof.families.matvec.stated import CHUNK, DENSE_CHUNK, rows_of, scaled
 from tensorfold.proof.numerics.codes import E4M3
-from tensorfold.proof.numerics.exact import load, wide
+from tensorfold.proof.numerics.exact import load, running_sums, wide
 from tensorfold.proof.proof import Bound
 
 
@@ -43,7 +42,7 @@ def fp8_magnitude(*arrays: Array, out: str = "bfloat16") -> list[Array]:
     """Roundings in a row times the sum of magnitudes."""
     *pairs, x = arrays
     k = pairs[0].shape[1]
-    steps = k // CHUNK // running_sums(k, CHUNK)
+    steps = k // CHUNK // running_sums(k // CHUNK)
     positive = [a & 0x7F if i % 2 == 0 else a for i, a in enumerate(pairs)]
     x = x & 0x7FFF if x.dtype == np.uint16 else np.abs(x)
     return [(CHUNK + steps + 5) * y for y in matvec_fp8(*positive, x, out=out)]
@@ -68,7 +67,7 @@ def _bf16_magnitude(w: Array, x: Array, out: str = "float32") -> list[Array]:
     """Roundings of a result times the sum of magnitudes."""
     k = w.shape[1]
     with np.errstate(all="ignore"):
-        return [(k // running_sums(k, DENSE_CHUNK) + 5) * y for y in matvec_bf16(np.abs(load(w)), np.abs(load(x)))]
+        return [(k // running_sums(k // DENSE_CHUNK) + 5) * y for y in matvec_bf16(np.abs(load(w)), np.abs(load(x)))]
 
 
 def matvec_fp8_quantised(*arrays: Array, width: int = 16) -> list[Array]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from tensorfold.kernels.kernel import Array
-from tensorfold.kernels.matvec.geometry import BLOCK, CHUNK, DENSE_CHUNK, running_sums
 from tensorfold.proof.families.act_quant.stated import act_quant_fp8_planes
 from tensorfold.proof.numerics.codes import E4M3, UE8M0
-from tensorfold.proof.numerics.exact import F32, f32, fma, load, store_bf16, store_f32, tree_sum
+from tensorfold.proof.numerics.exact import F32, f32, fma, load, running_sums, store_bf16, store_f32, tree_sum
+
+BLOCK, CHUNK, DENSE_CHUNK = 32, 16, 8  # elements that share a scale; of one chain of products, FP8 and bfloat16
 
 
 def rows_of(x: Array, k: int) -> Array:
@@ -54,7 +55,7 @@ def matvec_fp8_quantised(*arrays: Array, width: int = 16) -> list[Array]:
 def blocked(w: F32, scales: F32, x: F32, chunk: int) -> F32:
     """w [N, K], scales [N, K / chunk], x [R, K] -> [R, N]: products of a chunk in a chain, scaled sums, the tree."""
     n, k = w.shape
-    rows, chunks, vl = len(x), k // chunk, running_sums(k, chunk)
+    rows, chunks, vl = len(x), k // chunk, running_sums(k // chunk)
     a, b = w.reshape(1, n, chunks, chunk), x.reshape(rows, 1, chunks, chunk)
     with np.errstate(all="ignore"):
         p = (a[..., 0] * b[..., 0]).astype(f32)
@@ -69,7 +70,7 @@ def blocked(w: F32, scales: F32, x: F32, chunk: int) -> F32:
 def chained(w: F32, x: F32, chunk: int) -> F32:
     """w [N, K], x [R, K] -> [R, N]: one chain of fma a running sum, the tree."""
     n, k = w.shape
-    rows, vl = len(x), running_sums(k, chunk)
+    rows, vl = len(x), running_sums(k // chunk)
     a, b = w.reshape(1, n, -1, vl, chunk), x.reshape(rows, 1, -1, vl, chunk)
     acc = np.zeros((rows, n, vl), f32)
     for t in range(a.shape[2]):

@@ -10,10 +10,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from tensorfold.kernels.kernel import Array
-from tensorfold.kernels.moe_matrices.plan import ROUTED, shared_down, shared_up
 from tensorfold.proof.families.experts.reference import experts_down, experts_up, magnitude
 from tensorfold.proof.families.matvec.reference import fp8_magnitude, matvec_fp8
 from tensorfold.proof.proof import Bound
+
+ROUTED = 5  # inputs of the routed part: x, ids, shard, place, origin
+
+
+def shared_up(arrays: Sequence[Array]) -> list[Array]:
+    """What the pair of shared matrices takes of moe_up's inputs: w1, s1, w3, s3 and the x of the routed part."""
+    return [*arrays[ROUTED:], arrays[0]]
+
+
+def shared_down(arrays: Sequence[Array]) -> list[Array]:
+    """What the shared matrix takes of moe_down's inputs: w2, s2, x."""
+    return [*arrays[ROUTED:]]
 
 
 def moe_up(*arrays: Array, n: int, **widths: int) -> list[Array]:

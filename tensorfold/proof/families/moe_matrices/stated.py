@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tensorfold.kernels.kernel import Array
-from tensorfold.kernels.moe_matrices.plan import ROUTED, shared_down, shared_up
 from tensorfold.proof.families.experts.stated import experts_down, experts_up
 from tensorfold.proof.families.matvec.stated import matvec_fp8
+from tensorfold.proof.families.moe_matrices.reference import ROUTED, shared_down, shared_up
 
 
 def moe_up(*arrays: Array, n: int, **widths: int) -> list[Array]:

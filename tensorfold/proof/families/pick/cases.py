@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tensorfold.kernels.kernel import Array
-from tensorfold.kernels.pick.plan import PART
+from tensorfold.proof.families.pick.stated import PART
 from tensorfold.proof.numerics import inputs
 from tensorfold.proof.numerics.exact import f32
 from tensorfold.proof.numerics.keyed import log_noise

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from tensorfold.kernels.kernel import Array
-from tensorfold.kernels.pick.plan import PART
 from tensorfold.proof.numerics.exact import F32, bits, f32, flush, load, mul_flushed
 from tensorfold.proof.numerics.keyed import log_noise
+
+PART = 1024  # tokens of a part
 
 
 def scores(logits: Array, temperature: Array, seed: Array, position: Array) -> F32:
