@@ -7,12 +7,10 @@ kernel states.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
-from tensorfold import kernels
 from tensorfold.backend.base import Apart, Backend, Columns, Draw, Entered, Output, WeightSource
 from tensorfold.backend.kernels.pool import GatheredRoom
 from tensorfold.backend.kernels.weights import Dense, Fp8Matrices, Gathered, load_dense, load_experts, load_fp8
@@ -20,13 +18,33 @@ from tensorfold.backend.layout import RowKind
 from tensorfold.backend.pool import Shapes
 from tensorfold.backend.rows import row_wise
 from tensorfold.config import ModelConfig
+from tensorfold.kernels.act_quant import act_quant_fp8_planes, act_quant_fp8_round
 from tensorfold.kernels.attend import attend
+from tensorfold.kernels.attn_norms import attn_norms
 from tensorfold.kernels.candidate_blocks import candidate_blocks
+from tensorfold.kernels.compress_pair import compress_pair
+from tensorfold.kernels.embed import embed
+from tensorfold.kernels.engram_inject import engram_inject
+from tensorfold.kernels.engram_rows import engram_rows
+from tensorfold.kernels.experts import experts_down, experts_up
+from tensorfold.kernels.hc_collapse_norm import hc_collapse_norm
+from tensorfold.kernels.hc_enter import hc_enter
+from tensorfold.kernels.hc_mean import hc_mean
+from tensorfold.kernels.hc_mix import hc_dots
+from tensorfold.kernels.hc_post import hc_post, hc_post_dots
 from tensorfold.kernels.index_scores import index_scores
 from tensorfold.kernels.launch import launcher
-from tensorfold.kernels.matvec import matvec_bf16, matvec_fp8
+from tensorfold.kernels.matvec import matvec_bf16, matvec_fp8, matvec_fp8_quantised
+from tensorfold.kernels.moe_join import moe_join
+from tensorfold.kernels.moe_leave import moe_leave, moe_leave_dots
+from tensorfold.kernels.moe_matrices import moe_down, moe_up
+from tensorfold.kernels.pick import pick, pick_parts
+from tensorfold.kernels.rms_norm import rms_norm
 from tensorfold.kernels.rope_pack import norm_rope_pack
+from tensorfold.kernels.route import route
 from tensorfold.kernels.select import select
+from tensorfold.kernels.swiglu_round import swiglu_round
+from tensorfold.kernels.swiglu_weighted import swiglu_weighted
 from tensorfold.small import constant
 
 
@@ -47,12 +65,6 @@ class KernelBackend(Backend[Fp8Matrices, Dense, Gathered]):
         self._scale = constant(np.float32, config.routed_scaling_factor)
         self._root = constant(np.float32, config.hidden_size**-0.5)
 
-    def _run(self, kernel: str, *arrays: mx.array, **options: Any) -> list[mx.array]:
-        return kernels.get(kernel)(*arrays, backend=self.name, **options)
-
-    def _one(self, kernel: str, *arrays: mx.array, **options: Any) -> mx.array:
-        return self._run(kernel, *arrays, **options)[0]
-
     @property
     def draw(self) -> Draw:
         return self.pick_rows
@@ -61,8 +73,7 @@ class KernelBackend(Backend[Fp8Matrices, Dense, Gathered]):
     def pick_rows(
         self, logits: mx.array, temperature: mx.array, seed: mx.array, position: mx.array
     ) -> tuple[mx.array, mx.array]:
-        ids, finite = self._run("pick", self._one("pick_parts", logits, temperature, seed, position))
-        return ids, finite
+        return pick(pick_parts(logits, temperature, seed, position, backend=self.name), backend=self.name)
 
     # weights
     def load_fp8(self, source: WeightSource, names: Sequence[str], groups: int = 1) -> Fp8Matrices:
@@ -77,21 +88,21 @@ class KernelBackend(Backend[Fp8Matrices, Dense, Gathered]):
     def load_experts(self, source: WeightSource, prefix: str, count: int) -> Gathered:
         return load_experts(source, prefix, count)
 
-    def expert_room(self, shapes: Shapes, slots: int) -> GatheredRoom:
-        return GatheredRoom(shapes, slots)
+    def expert_room(self, shapes: Shapes, entries: int) -> GatheredRoom:
+        return GatheredRoom(shapes, entries)
 
     # glue
     @row_wise("ids")
     def embed(self, ids: mx.array, table: mx.array) -> mx.array:
-        return self._one("embed", ids, table)
+        return embed(ids, table, backend=self.name)
 
     @row_wise("x")
     def rms_norm(self, x: mx.array, weight: mx.array) -> mx.array:
-        return self._one("rms_norm", x, weight, self._eps)
+        return rms_norm(x, weight, self._eps, backend=self.name)
 
     @row_wise("x")
     def act_quant_fp8(self, x: mx.array) -> mx.array:
-        return self._one("act_quant_fp8_planes", x)
+        return act_quant_fp8_planes(x, backend=self.name)
 
     # matrices
     @row_wise("x")
@@ -100,7 +111,7 @@ class KernelBackend(Backend[Fp8Matrices, Dense, Gathered]):
 
     @row_wise("x")
     def grouped_quantised(self, x: mx.array, weight: Fp8Matrices) -> mx.array:
-        return self._one("matvec_fp8_quantised", *weight.parts[0], x, width=weight.width)
+        return matvec_fp8_quantised(*weight.parts[0], x, width=weight.width, backend=self.name)
 
     @row_wise("x")
     def matvec_bf16(self, x: mx.array, weight: Dense) -> mx.array:
@@ -116,49 +127,51 @@ class KernelBackend(Backend[Fp8Matrices, Dense, Gathered]):
         self, x: mx.array, pre: mx.array, fn: mx.array, base: mx.array, scale: mx.array, norm: mx.array,
         ahead: mx.array | None,
     ) -> Entered:  # fmt: skip
-        part, width = self._one("hc_dots", x, fn) if ahead is None else ahead, x.shape[1] * x.shape[2]
-        arrays = part, base, scale, self._eps, self._hc_eps, x, pre, norm
-        own, post, comb, h, q = self._run("hc_enter", *arrays, width=width, iterations=self.config.hc_sinkhorn_iters)
+        part = hc_dots(x, fn, backend=self.name) if ahead is None else ahead
+        own, post, comb, h, q = hc_enter(
+            part, base, scale, self._eps, self._hc_eps, x, pre, norm,
+            width=x.shape[1] * x.shape[2], iterations=self.config.hc_sinkhorn_iters, backend=self.name,
+        )  # fmt: skip
         return Entered(h, q, own, post, comb)
 
     @row_wise("y", "x", "post", "comb")
     def hc_leave(
         self, y: Output, x: mx.array, post: mx.array, comb: mx.array, following: mx.array | None
     ) -> tuple[mx.array, mx.array | None]:
-        name = "moe_leave" if isinstance(y, Apart) else "hc_post"
-        arrays = *(y if isinstance(y, Apart) else (y,)), x, post, comb
+        if isinstance(y, Apart):
+            if following is None:
+                return moe_leave(y.routed, y.shared, x, post, comb, backend=self.name), None
+            return moe_leave_dots(y.routed, y.shared, x, post, comb, following, backend=self.name)
         if following is None:
-            return self._one(name, *arrays), None
-        out, part = self._run(f"{name}_dots", *arrays, following)
-        return out, part
+            return hc_post(y, x, post, comb, backend=self.name), None
+        return hc_post_dots(y, x, post, comb, following, backend=self.name)
 
     @row_wise("x", "pre")
     def hc_collapse(self, x: mx.array, pre: mx.array) -> mx.array:
-        return self._one("hc_collapse_norm", x, pre, x[0, 0], self._eps, norm=False)
+        return hc_collapse_norm(x, pre, None, self._eps, backend=self.name)
 
     @row_wise("x", "pre")
     def hc_collapse_norm(self, x: mx.array, pre: mx.array, weight: mx.array) -> mx.array:
-        return self._one("hc_collapse_norm", x, pre, weight, self._eps)
+        return hc_collapse_norm(x, pre, weight, self._eps, backend=self.name)
 
     @row_wise("x")
     def hc_mean(self, x: mx.array) -> mx.array:
-        return self._one("hc_mean", x)
+        return hc_mean(x, backend=self.name)
 
     @row_wise("codes", "scales")
     def engram_rows(self, codes: mx.array, scales: mx.array) -> mx.array:
-        return self._one("engram_rows", codes, scales)
+        return engram_rows(codes, scales, backend=self.name)
 
     @row_wise("x", "kv")
     def engram_inject(self, x: mx.array, kv: mx.array, q_weight: mx.array, k_weight: mx.array) -> mx.array:
-        return self._one("engram_inject", x, kv, q_weight, k_weight, self._eps, self._root)
+        return engram_inject(x, kv, q_weight, k_weight, self._eps, self._root, backend=self.name)
 
     # attention
     @row_wise("low", "kv", "table")
     def attn_norms(
         self, low: mx.array, q_norm: mx.array, kv: mx.array, kv_norm: mx.array, table: mx.array
     ) -> tuple[mx.array, mx.array]:
-        q, row = self._run("attn_norms", low, q_norm, kv, kv_norm, table, self._eps)
-        return q, row
+        return attn_norms(low, q_norm, kv, kv_norm, table, self._eps, backend=self.name)
 
     @row_wise("x", "table")
     def norm_rope_pack(self, x: mx.array, norm: mx.array | None, table: mx.array, kind: RowKind) -> mx.array:
@@ -166,7 +179,7 @@ class KernelBackend(Backend[Fp8Matrices, Dense, Gathered]):
 
     @row_wise("partner")
     def compress_groups(self, opened: mx.array, own: mx.array, partner: mx.array) -> mx.array:
-        return self._one("compress_pair", opened, own, partner)
+        return compress_pair(opened, own, partner, backend=self.name)
 
     @row_wise("queries", "weights", "owner")
     def index_scores(
@@ -191,8 +204,7 @@ class KernelBackend(Backend[Fp8Matrices, Dense, Gathered]):
     # experts
     @row_wise("logits")
     def route(self, logits: mx.array, bias: mx.array, k: int) -> tuple[mx.array, mx.array]:
-        ids, weights = self._run("route", logits, bias, self._scale, k=k, normalise=self.config.norm_topk_prob)
-        return ids, weights
+        return route(logits, bias, self._scale, k=k, normalise=self.config.norm_topk_prob, backend=self.name)
 
     @row_wise("x", "ids", "weights")
     def moe(
@@ -201,26 +213,31 @@ class KernelBackend(Backend[Fp8Matrices, Dense, Gathered]):
     ) -> Apart:  # fmt: skip
         e, (inner, outer) = experts, experts.sizes
         (w1, w3), (w2,) = shared_in.parts, shared_out.parts
-        wide = {"width": e.width, "shared_width": shared_in.width}
-        gate, up, *shared = self._run("moe_up", x, ids, e.shard, e.up, e.origin, *w1, *w3, n=inner, **wide)
-        hidden, shared_hidden = self._run("swiglu_round", gate, up, weights, *shared, self._limit)
-        wide["shared_width"] = shared_out.width
-        last = self._run("moe_down", hidden, ids, e.shard, e.down, e.origin, *w2, shared_hidden, n=outer, **wide)
-        return Apart(*last)
+        gate, up, shared_gate, shared_up = moe_up(
+            x, ids, e.shard, e.up, e.origin, *w1, *w3,
+            n=inner, width=e.width, shared_width=shared_in.width, backend=self.name,
+        )  # fmt: skip
+        y, shared = swiglu_round(gate, up, weights, shared_gate, shared_up, self._limit, backend=self.name)
+        y, shared = moe_down(
+            y, ids, e.shard, e.down, e.origin, *w2, shared,
+            n=outer, width=e.width, shared_width=shared_out.width, backend=self.name,
+        )  # fmt: skip
+        return Apart(y, shared)
 
     @row_wise("x", "ids", "weights")
     def experts(self, x: mx.array, ids: mx.array, weights: mx.array, experts: Gathered) -> mx.array:
         e, (inner, outer) = experts, experts.sizes
-        gate, up = self._run("experts_up", x, ids, e.shard, e.up, e.origin, n=inner, width=e.width)
-        hidden = self._one("act_quant_fp8_round", self._one("swiglu_weighted", gate, up, weights, self._limit))
-        return self._one("experts_down", hidden, ids, e.shard, e.down, e.origin, n=outer, width=e.width)
+        gate, up = experts_up(x, ids, e.shard, e.up, e.origin, n=inner, width=e.width, backend=self.name)
+        y = swiglu_weighted(gate, up, weights, self._limit, backend=self.name)
+        y = act_quant_fp8_round(y, backend=self.name)
+        return experts_down(y, ids, e.shard, e.down, e.origin, n=outer, width=e.width, backend=self.name)
 
     @row_wise("gate", "up")
     def swiglu(self, gate: mx.array, up: mx.array) -> mx.array:
-        return self._one("swiglu_weighted", gate, up, self._limit, self._limit, weighted=False)
+        return swiglu_weighted(gate, up, None, self._limit, backend=self.name)
 
     def join_experts(self, routed: mx.array, shared: mx.array) -> Apart:
         return Apart(routed, shared)
 
     def joined(self, y: Output) -> mx.array:
-        return self._one("moe_join", *y) if isinstance(y, Apart) else y
+        return moe_join(y.routed, y.shared, backend=self.name) if isinstance(y, Apart) else y

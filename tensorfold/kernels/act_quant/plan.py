@@ -51,6 +51,16 @@ def plan_planes(arrays: Sequence[Any], geometry: Geometry) -> Launch:
     return replace(made, shapes=((*lead, 4, k // 16, 4),))
 
 
+def act_quant_fp8_round(x: mx.array, *, backend: str) -> mx.array:
+    """Launched on what `plan_round` describes."""
+    return KERNELS[0](x, backend=backend)[0]
+
+
+def act_quant_fp8_planes(x: mx.array, *, backend: str) -> mx.array:
+    """Launched on what `plan_planes` describes."""
+    return KERNELS[1](x, backend=backend)[0]
+
+
 KERNELS = (
     Kernel(
         name="act_quant_fp8_round",

@@ -33,6 +33,14 @@ def plan(arrays: Sequence[Any], geometry: Geometry) -> Launch:
     return Launch(template, (64 * groups, rows, 1), (32 * groups, 1, 1), shapes, (mx.float32, mx.uint8))
 
 
+def attn_norms(
+    low: mx.array, q_norm: mx.array, kv: mx.array, kv_norm: mx.array, table: mx.array, eps: mx.array, *, backend: str
+) -> tuple[mx.array, mx.array]:
+    """Launched on what `plan` describes."""
+    q, packed = KERNELS[0](low, q_norm, kv, kv_norm, table, eps, backend=backend)
+    return q, packed
+
+
 KERNELS = (
     Kernel(
         name="attn_norms",

@@ -28,6 +28,11 @@ def plan(arrays: Sequence[Any], geometry: Geometry) -> Launch:
     return Launch({"S": s, "D": d, "E": each}, grid, (width, 1, 1), ((m, d),), (mx.bfloat16,))
 
 
+def compress_pair(opened: mx.array, own: mx.array, partner: mx.array, *, backend: str) -> mx.array:
+    """Launched on what `plan` describes."""
+    return KERNELS[0](opened, own, partner, backend=backend)[0]
+
+
 KERNELS = (
     Kernel(
         name="compress_pair",

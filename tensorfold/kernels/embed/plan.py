@@ -23,6 +23,11 @@ def plan(arrays: Sequence[Any], geometry: Geometry) -> Launch:
     return Launch({"D": d}, (-(-d // width) * width, rows, 1), (width, 1, 1), ((rows, d),), (mx.bfloat16,))
 
 
+def embed(ids: mx.array, table: mx.array, *, backend: str) -> mx.array:
+    """Launched on what `plan` describes."""
+    return KERNELS[0](ids, table, backend=backend)[0]
+
+
 KERNELS = (
     Kernel(
         name="embed",

@@ -28,6 +28,13 @@ def plan(arrays: Sequence[Any], geometry: Geometry) -> Launch:
     return Launch(template, (rows * n * threads, 1, 1), (threads, 1, 1), ((rows, n, d),), (mx.bfloat16,))
 
 
+def engram_inject(
+    x: mx.array, kv: mx.array, q: mx.array, k: mx.array, eps: mx.array, root: mx.array, *, backend: str
+) -> mx.array:
+    """Launched on what `plan` describes."""
+    return KERNELS[0](x, kv, q, k, eps, root, backend=backend)[0]
+
+
 KERNELS = (
     Kernel(
         name="engram_inject",

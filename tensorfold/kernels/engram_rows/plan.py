@@ -30,6 +30,11 @@ def plan(arrays: Sequence[Any], geometry: Geometry) -> Launch:
     return Launch(template, (rows * parts * threads, 1, 1), (threads, 1, 1), ((rows, width),), (mx.bfloat16,))
 
 
+def engram_rows(codes: mx.array, scales: mx.array, *, backend: str) -> mx.array:
+    """Launched on what `plan` describes."""
+    return KERNELS[0](codes, scales, backend=backend)[0]
+
+
 KERNELS = (
     Kernel(
         name="engram_rows",

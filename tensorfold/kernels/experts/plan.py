@@ -41,6 +41,21 @@ def plan_down(arrays: Sequence[Any], geometry: Geometry, n: int, width: int = 16
     return Launch(template, (across, rows * picks, 1), (threads, 1, 1), ((rows, picks, n),), (mx.bfloat16,))
 
 
+def experts_up(
+    x: mx.array, ids: mx.array, shard: mx.array, place: mx.array, origin: mx.array, *, n: int, width: int, backend: str
+) -> tuple[mx.array, mx.array]:
+    """Launched on what `plan_up` describes."""
+    gate, up = KERNELS[0](x, ids, shard, place, origin, n=n, width=width, backend=backend)
+    return gate, up
+
+
+def experts_down(
+    x: mx.array, ids: mx.array, shard: mx.array, place: mx.array, origin: mx.array, *, n: int, width: int, backend: str
+) -> mx.array:
+    """Launched on what `plan_down` describes."""
+    return KERNELS[1](x, ids, shard, place, origin, n=n, width=width, backend=backend)[0]
+
+
 _INPUTS = ("x", "ids", "shard", "place", "origin")
 _ALIGNMENT = {"x": 16, "shard": 16}
 

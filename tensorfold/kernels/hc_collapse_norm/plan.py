@@ -31,6 +31,12 @@ def plan(arrays: Sequence[Any], geometry: Geometry, norm: bool = True) -> Launch
     return Launch(template, (rows * threads, 1, 1), (threads, 1, 1), ((rows, d),), (mx.bfloat16,))
 
 
+def hc_collapse_norm(x: mx.array, pre: mx.array, w: mx.array | None, eps: mx.array, *, backend: str) -> mx.array:
+    """Launched on what `plan` describes; not normed where w is None."""
+    given = x[0, 0] if w is None else w  # not read then
+    return KERNELS[0](x, pre, given, eps, norm=w is not None, backend=backend)[0]
+
+
 KERNELS = (
     Kernel(
         name="hc_collapse_norm",

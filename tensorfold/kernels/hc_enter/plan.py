@@ -45,6 +45,26 @@ def choose(backend: str, arrays: Sequence[Any], **options: Any) -> int:
     return 1 if arrays[5].shape[2] > 1024 else 0
 
 
+def hc_enter(
+    part: mx.array,
+    base: mx.array,
+    scale: mx.array,
+    norm_eps: mx.array,
+    hc_eps: mx.array,
+    x: mx.array,
+    pre: mx.array,
+    w: mx.array,
+    *,
+    width: int,
+    iterations: int,
+    backend: str,
+) -> tuple[mx.array, mx.array, mx.array, mx.array, mx.array]:
+    """Launched on what `plan` describes."""
+    arrays = part, base, scale, norm_eps, hc_eps, x, pre, w
+    own, post, comb, h, q = KERNELS[0](*arrays, width=width, iterations=iterations, backend=backend)
+    return own, post, comb, h, q
+
+
 KERNELS = (
     Kernel(
         name="hc_enter",

@@ -1,5 +1,5 @@
 """The mean of a row's streams, which the drafter taps. Knows no layer."""
 
-from tensorfold.kernels.hc_mean.plan import KERNELS
+from tensorfold.kernels.hc_mean.plan import KERNELS, hc_mean
 
-__all__ = ["KERNELS"]
+__all__ = ["KERNELS", "hc_mean"]

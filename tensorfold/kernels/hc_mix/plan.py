@@ -54,6 +54,11 @@ def plan_hc_mix(arrays: Sequence[Any], geometry: Geometry, width: int, iteration
     return Launch(template, (32, rows, 1), (32, height, 1), shapes, (mx.float32,) * 3)
 
 
+def hc_dots(x: mx.array, fn: mx.array, *, backend: str) -> mx.array:
+    """Launched on what `plan_hc_dots` describes."""
+    return KERNELS[0](x, fn, backend=backend)[0]
+
+
 KERNELS = (
     Kernel(
         name="hc_dots",

@@ -68,6 +68,19 @@ def choose_hc_post_dots(backend: str, arrays: Sequence[Any]) -> int:
     return 0 if arrays[0].shape[0] < 8 else 1
 
 
+def hc_post(y: mx.array, x: mx.array, post: mx.array, comb: mx.array, *, backend: str) -> mx.array:
+    """Launched on what `plan_hc_post` describes."""
+    return KERNELS[0](y, x, post, comb, backend=backend)[0]
+
+
+def hc_post_dots(
+    y: mx.array, x: mx.array, post: mx.array, comb: mx.array, fn: mx.array, *, backend: str
+) -> tuple[mx.array, mx.array]:
+    """Launched on what `plan_hc_post_dots` describes."""
+    out, part = KERNELS[1](y, x, post, comb, fn, backend=backend)
+    return out, part
+
+
 KERNELS = (
     Kernel(
         name="hc_post",

@@ -174,3 +174,8 @@ def matvec_fp8(
 def matvec_bf16(w: mx.array, x: mx.array, *, backend: str, out: str = "float32", width: int = 16) -> mx.array:
     """w bfloat16 [N, K] times x bfloat16 or float32 [rows, K] -> [rows, N] of `out`; `width` as for matvec_fp8."""
     return MATVEC_BF16(w, x, backend=backend, out=out, width=width)[0]
+
+
+def matvec_fp8_quantised(w: mx.array, s: mx.array, x: mx.array, *, width: int, backend: str) -> mx.array:
+    """Launched on what `plan_quantised` describes."""
+    return KERNELS[2](w, s, x, width=width, backend=backend)[0]

@@ -26,6 +26,11 @@ def plan(arrays: Sequence[Any], geometry: Geometry) -> Launch:
     return Launch({"D": d, "K": k}, (-(-d // width) * width, rows, 1), (width, 1, 1), ((rows, d),), (mx.bfloat16,))
 
 
+def moe_join(routed: mx.array, shared: mx.array, *, backend: str) -> mx.array:
+    """Launched on what `plan` describes."""
+    return KERNELS[0](routed, shared, backend=backend)[0]
+
+
 KERNELS = (
     Kernel(
         name="moe_join",

@@ -45,6 +45,21 @@ def plan_moe_leave_dots(arrays: Sequence[Any], geometry: Geometry) -> Launch:
     return streams_and_products("moe_leave_dots", arrays[2], arrays[5], geometry, EXPERTS=arrays[0].shape[1])
 
 
+def moe_leave(
+    routed: mx.array, shared: mx.array, x: mx.array, post: mx.array, comb: mx.array, *, backend: str
+) -> mx.array:
+    """Launched on what `plan_moe_leave` describes."""
+    return KERNELS[0](routed, shared, x, post, comb, backend=backend)[0]
+
+
+def moe_leave_dots(
+    routed: mx.array, shared: mx.array, x: mx.array, post: mx.array, comb: mx.array, fn: mx.array, *, backend: str
+) -> tuple[mx.array, mx.array]:
+    """Launched on what `plan_moe_leave_dots` describes."""
+    out, part = KERNELS[1](routed, shared, x, post, comb, fn, backend=backend)
+    return out, part
+
+
 KERNELS = (
     Kernel(
         name="moe_leave",

@@ -90,6 +90,49 @@ def plan_down(arrays: Sequence[Any], geometry: Geometry, n: int, width: int = 16
     return Launch(template, grid, (threads, 1, 1), ((rows, picks, n), (rows, n)), (mx.bfloat16,) * 2)
 
 
+def moe_up(
+    x: mx.array,
+    ids: mx.array,
+    shard: mx.array,
+    place: mx.array,
+    origin: mx.array,
+    w1: mx.array,
+    s1: mx.array,
+    w3: mx.array,
+    s3: mx.array,
+    *,
+    n: int,
+    width: int,
+    shared_width: int,
+    backend: str,
+) -> tuple[mx.array, mx.array, mx.array, mx.array]:
+    """Launched on what `plan_up` describes."""
+    arrays = x, ids, shard, place, origin, w1, s1, w3, s3
+    gate, up, shared_gate, shared_up = KERNELS[0](*arrays, n=n, width=width, shared_width=shared_width, backend=backend)
+    return gate, up, shared_gate, shared_up
+
+
+def moe_down(
+    x: mx.array,
+    ids: mx.array,
+    shard: mx.array,
+    place: mx.array,
+    origin: mx.array,
+    w2: mx.array,
+    s2: mx.array,
+    shared_x: mx.array,
+    *,
+    n: int,
+    width: int,
+    shared_width: int,
+    backend: str,
+) -> tuple[mx.array, mx.array]:
+    """Launched on what `plan_down` describes."""
+    arrays = x, ids, shard, place, origin, w2, s2, shared_x
+    y, shared_y = KERNELS[1](*arrays, n=n, width=width, shared_width=shared_width, backend=backend)
+    return y, shared_y
+
+
 _ROUTED = ("x", "ids", "shard", "place", "origin")
 _ALIGNMENT = {"x": 16, "shard": 16}
 

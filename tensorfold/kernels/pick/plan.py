@@ -42,6 +42,19 @@ def plan_pick(arrays: Sequence[Any], geometry: Geometry) -> Launch:
     return Launch({"COUNT": count}, (32 * rows, 1, 1), (32, 1, 1), ((rows,), (rows,)), (mx.int32, mx.bool_))
 
 
+def pick_parts(
+    logits: mx.array, temperature: mx.array, seed: mx.array, position: mx.array, *, backend: str
+) -> mx.array:
+    """Launched on what `plan_pick_parts` describes."""
+    return KERNELS[0](logits, temperature, seed, position, backend=backend)[0]
+
+
+def pick(parts: mx.array, *, backend: str) -> tuple[mx.array, mx.array]:
+    """Launched on what `plan_pick` describes."""
+    ids, finite = KERNELS[1](parts, backend=backend)
+    return ids, finite
+
+
 KERNELS = (
     Kernel(
         name="pick_parts",

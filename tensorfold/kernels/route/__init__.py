@@ -1,5 +1,5 @@
 """Routing: which experts a row goes to and with what weights. Knows no expert."""
 
-from tensorfold.kernels.route.plan import KERNELS
+from tensorfold.kernels.route.plan import KERNELS, route
 
-__all__ = ["KERNELS"]
+__all__ = ["KERNELS", "route"]

@@ -31,6 +31,14 @@ def plan(arrays: Sequence[Any], geometry: Geometry, k: int, normalise: bool = Tr
     return Launch(template, (rows * groups * 32, 1, 1), (groups * 32, 1, 1), ((rows, k),) * 2, (mx.int32, mx.float32))
 
 
+def route(
+    logits: mx.array, bias: mx.array, scale: mx.array, *, k: int, normalise: bool, backend: str
+) -> tuple[mx.array, mx.array]:
+    """Launched on what `plan` describes."""
+    ids, weights = KERNELS[0](logits, bias, scale, k=k, normalise=normalise, backend=backend)
+    return ids, weights
+
+
 KERNELS = (
     Kernel(
         name="route",

@@ -36,6 +36,21 @@ def plan(arrays: Sequence[Any], geometry: Geometry) -> Launch:
     return Launch(template, grid, (threads, 1, 1), ((rows, k, inner), (rows, outer)), (mx.bfloat16, mx.bfloat16))
 
 
+def swiglu_round(
+    gate: mx.array,
+    up: mx.array,
+    weights: mx.array,
+    shared_gate: mx.array,
+    shared_up: mx.array,
+    limit: mx.array,
+    *,
+    backend: str,
+) -> tuple[mx.array, mx.array]:
+    """Launched on what `plan` describes."""
+    y, shared_y = KERNELS[0](gate, up, weights, shared_gate, shared_up, limit, backend=backend)
+    return y, shared_y
+
+
 KERNELS = (
     Kernel(
         name="swiglu_round",

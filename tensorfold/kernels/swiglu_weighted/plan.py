@@ -31,6 +31,14 @@ def plan(arrays: Sequence[Any], geometry: Geometry, weighted: bool = True) -> La
     return Launch({"I": inner, "WEIGHTED": weighted}, grid, (width, 1, 1), (shape,), (mx.bfloat16,))
 
 
+def swiglu_weighted(
+    gate: mx.array, up: mx.array, weights: mx.array | None, limit: mx.array, *, backend: str
+) -> mx.array:
+    """Launched on what `plan` describes; not weighted where `weights` is None."""
+    given = limit if weights is None else weights  # not read then
+    return KERNELS[0](gate, up, given, limit, weighted=weights is not None, backend=backend)[0]
+
+
 KERNELS = (
     Kernel(
         name="swiglu_weighted",
