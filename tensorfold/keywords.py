@@ -10,8 +10,8 @@ from difflib import get_close_matches
 from typing import Any, Protocol, SupportsFloat, SupportsIndex, TypeAlias, TypedDict
 
 
-class Array(Protocol):
-    """Token ids in an array, numpy's or MLX's: of one dimension one prompt, of two as many as it has rows."""
+class Integers(Protocol):
+    """Ids or seeds in an array, numpy's or MLX's: of one dimension one prompt, of two as many as it has rows."""
 
     @property
     def ndim(self) -> int: ...
@@ -26,7 +26,7 @@ class Cancel(Protocol):
 
 
 Prompt: TypeAlias = "str | Sequence[SupportsIndex]"
-OnePrompt: TypeAlias = "Prompt | Array"
+OnePrompt: TypeAlias = "Prompt | Integers"
 Prompts: TypeAlias = "Sequence[OnePrompt]"
 AnyPrompt: TypeAlias = "OnePrompt | Prompts"
 
@@ -49,10 +49,10 @@ class SamplingKeywords(TypedDict, total=False):
     frequency_penalty: SupportsFloat | None
     logit_bias: Mapping[int, float] | None
     stop: str | Sequence[str] | None
-    stop_token_ids: Sequence[SupportsIndex] | Array | None
+    stop_token_ids: Sequence[SupportsIndex] | Integers | None
     ignore_eos: bool | None
     min_tokens: SupportsIndex | None
-    seed: SupportsIndex | Sequence[SupportsIndex] | Array | None
+    seed: SupportsIndex | Sequence[SupportsIndex] | Integers | None
     logprobs: SupportsIndex | None
     skip_special_tokens: bool | None
 

@@ -154,7 +154,7 @@ def _load(checkpoint: Checkpoint, options: Options, stopped: Callable[[], bool],
     backend = emptied(make_backend(options.backend, config))
     pool = None
     if planned.experts == "streamed":
-        pool = emptied(ExpertPool(backend, checkpoint, planned.expert_slots))
+        pool = emptied(ExpertPool(backend, checkpoint, planned.expert_entries))
         undo.callback(pool.close)
     stages = config.num_nextn_predict_layers if checkpoint.has_drafter else 0
     with bar(config.num_hidden_layers + stages, "layer", "loading", options.progress) as layers:

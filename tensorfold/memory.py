@@ -77,14 +77,14 @@ class Resident:
 class Plan:
     """What a load takes, decided and found to fit. weights: by part, how they will be held. engram: "disk", "ram", or
     "none" without such layers. experts: "mapped", all routed experts held as the other weights are, or "streamed", with
-    room for `expert_slots` of them. needs: bytes of weights, slots and the first page, and of Engram tables in the same
-    memory. wired: bytes that the device uses when a slot has grown to its context. total: what there is beside other
-    models, or None. resident: what later loads find taken."""
+    room for `expert_entries` of them. needs: bytes of weights, slots and the first page, and of Engram tables in the
+    same memory. wired: bytes that the device uses when a slot has grown to its context. total: what there is beside
+    other models, or None. resident: what later loads find taken."""
 
     weights: tuple[Kind, ...]
     engram: str
     experts: str
-    expert_slots: int
+    expert_entries: int
     max_slots: int
     max_context: int | None
     needs: int

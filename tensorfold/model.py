@@ -145,7 +145,9 @@ class Model:
         self, prompt: Any, *, n: SupportsIndex, **options: Unpack[kw.GenerateKeywords]
     ) -> list[Generation]: ...
     @overload
-    def generate(self, prompt: kw.Array, **options: Unpack[kw.GenerateKeywords]) -> Generation | list[Generation]: ...
+    def generate(
+        self, prompt: kw.Integers, **options: Unpack[kw.GenerateKeywords]
+    ) -> Generation | list[Generation]: ...
     def generate(
         self, prompt: Any, *, n: SupportsIndex | None = None, **options: Unpack[kw.GenerateKeywords]
     ) -> Generation | list[Generation]:

@@ -139,10 +139,10 @@ def test_experts_are_mapped_where_they_fit_and_streamed_elsewhere(about: Descrip
     for nbytes, how in ((about.needs(1), "mapped"), (about.needs(1) - 1, "streamed"), (None, "mapped")):
         machine(nbytes)
         found = plan(about, 1, None)
-        assert found.experts == how and (found.expert_slots > 0) == (how == "streamed")
+        assert found.experts == how and (found.expert_entries > 0) == (how == "streamed")
         assert nbytes is None or found.needs <= nbytes
     machine(2**40)
-    assert plan(about, 1, None, experts="streamed").expert_slots == about.routed_experts == 160
+    assert plan(about, 1, None, experts="streamed").expert_entries == about.routed_experts == 160
     assert plan(about, 1, None, expert_bytes=about.expert_bytes).experts == "mapped"
 
 
@@ -163,9 +163,9 @@ def test_a_pool_takes_what_the_memory_leaves(about: Description, machine: Any) -
     rest, one = about.needs(1000) - about.routed_bytes, about.expert_bytes
     machine(int(rest + 20 * one / 0.75) + 2)
     found = plan(about, 1, 1000, experts="streamed")
-    assert found.expert_slots == 20 and found.wired == rest + 20 * one
+    assert found.expert_entries == 20 and found.wired == rest + 20 * one
     found = plan(about, 1, None, "disk", "streamed", 7 * one + 1)
-    assert found.expert_slots == 7 and found.needs == about.needs(1) - about.routed_bytes + 7 * one
+    assert found.expert_entries == 7 and found.needs == about.needs(1) - about.routed_bytes + 7 * one
 
 
 def test_a_streamed_plan_counts_slots_context_and_tables_beside_its_pool(about: Description, machine: Any) -> None:
@@ -188,8 +188,8 @@ def test_auto_loads_and_streams_on_a_machine_too_small_for_all(about: Descriptio
     machine(about.needs(1) - about.routed_bytes // 2)
     with Model.load(EXAMPLE, max_slots=1, prefix_bytes=0) as model:
         found = model.streaming
-        assert found is not None and 0 < found.slots < found.experts == about.routed_experts
-        assert model.memory().expert_bytes == found.slots * about.expert_bytes
+        assert found is not None and 0 < found.entries < found.experts == about.routed_experts
+        assert model.memory().expert_bytes == found.entries * about.expert_bytes
         assert model.generate("def fib(n):", max_tokens=3).tokens
 
 
@@ -217,7 +217,7 @@ def test_streaming_without_a_budget_needs_to_know_the_memory(about: Description,
     machine(None)
     with pytest.raises(CapacityError, match="needs expert_bytes"):
         plan(about, 1, None, experts="streamed")
-    assert plan(about, 1, None, "disk", "streamed", 3 * about.expert_bytes).expert_slots == 3
+    assert plan(about, 1, None, "disk", "streamed", 3 * about.expert_bytes).expert_entries == 3
 
 
 def test_this_machine_has_some_memory() -> None:

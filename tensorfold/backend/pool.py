@@ -1,4 +1,4 @@
-"""Memory for experts that come and go: arrays that the host fills slot by slot; knows no kernel and no file."""
+"""Memory for experts that come and go: entries, one each, that the host fills; knows no kernel and no file."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Weight = TypeVar("Weight", covariant=True)
 
 
 class Room(Protocol[Weight]):
-    """Memory for so many experts; `weight` is what the backend's `experts` takes, with slots for expert ids."""
+    """Memory for so many experts; `weight` is what the backend's `experts` takes, with an entry for each expert id."""
 
     @property
     def weight(self) -> Weight: ...
-    def parts(self, slot: int) -> list[np.ndarray]:
-        """Flat uint8 arrays to be filled with the tensors of LEAVES, while nothing that reads the slot is running."""
+    def parts(self, entry: int) -> list[np.ndarray]:
+        """Flat uint8 arrays to be filled with the tensors of LEAVES, while nothing that reads the entry is running."""
 
-    def filled(self, slots: Sequence[int]) -> None:
-        """Makes what was written into these slots what `weight` holds."""
+    def filled(self, entries: Sequence[int]) -> None:
+        """Makes what was written into these entries what `weight` holds."""
 
 
 def shares_memory() -> bool:
@@ -33,8 +33,8 @@ def shares_memory() -> bool:
     return mx.default_device() == mx.Device(mx.cpu) or mx.metal.is_available()
 
 
-class SlotArray:
-    """`array` [slots, ...], written slot by slot: where it lies if host and device share memory, else by updates that
+class EntryArray:
+    """`array` [entries, ...], written one by one: where it lies if host and device share memory, else by updates that
     MLX runs in place, as nobody else holds the array."""
 
     def __init__(self, shape: tuple[int, ...], dtype: mx.Dtype, shared: bool | None = None):
@@ -44,19 +44,19 @@ class SlotArray:
         self._host = np.asarray(self.array).view(np.uint8).reshape(shape[0], -1) if shared else None
         self._staged: dict[int, np.ndarray] = {}
 
-    def slot(self, i: int) -> np.ndarray:
-        """The slot's bytes, flat, to be written."""
+    def entry(self, i: int) -> np.ndarray:
+        """The entry's bytes, flat, to be written."""
         if self._host is not None:
             return self._host[i]
         if i not in self._staged:
             self._staged[i] = np.zeros(self.array.nbytes // self.array.shape[0], np.uint8)
         return self._staged[i]
 
-    def put(self, slots: Sequence[int]) -> None:
-        """Hands written slots to the device."""
+    def put(self, entries: Sequence[int]) -> None:
+        """Hands written entries to the device."""
         if self._host is None:
             mx.synchronize()  # what read the array has let go of it, or the update would copy it
-            for i in slots:
+            for i in entries:
                 row = mx.array(self._staged.pop(i)).view(self.array.dtype)
                 self.array[i] = row.reshape(self.array.shape[1:])
             mx.eval(self.array)

@@ -65,14 +65,14 @@ class ShardFile:
 
     def read_each(self, starts: Iterable[int], count: int, what: str) -> list[bytes]:
         """`count` bytes from each of `starts`, as `read` gives them one by one."""
-        fd, pread, places = self._fd, os.pread, list(starts)
+        fd, pread, offsets = self._fd, os.pread, list(starts)
         try:
-            found = [pread(fd, count, start) for start in places]
+            found = [pread(fd, count, start) for start in offsets]
         except OSError:
             found = []
-        if len(found) == len(places) and sum(map(len, found)) == count * len(places):
+        if len(found) == len(offsets) and sum(map(len, found)) == count * len(offsets):
             return found
-        return [self.read(start, count, what) for start in places]
+        return [self.read(start, count, what) for start in offsets]
 
     def read_into(self, out: memoryview, start: int, what: str) -> None:
         """Fills `out`, a flat view of bytes, from byte `start` on. Raises CheckpointError as `read` does."""

@@ -20,8 +20,8 @@ from tensorfold.state.caches import SPARE_PAGE, Caches, Pool
 
 @dataclass
 class Commit:
-    """One round's writes; `rewind` takes back rows that turned out not to belong to the reply (a stop string inside a
-    window), if the round was `rewindable`: the rows it overwrites are copied first."""
+    """One round's writes; `rewind` takes back rows that turned out not to belong to the reply (a stop string inside
+    them), if the round was `rewindable`: the rows it overwrites are copied first."""
 
     caches: Caches
     plan: Plan
@@ -33,7 +33,7 @@ class Commit:
     def __post_init__(self) -> None:
         width, parts = self.caches.config.sliding_window, list(zip(self.plan.segments, self.plan.firsts))
         starts = np.array([[s.place, first, s.start] for s, first in parts], np.int32)
-        self._place, self._first, self._start = (mx.array(c) for c in starts.T)
+        self._slot_place, self._first, self._start = (mx.array(c) for c in starts.T)
         # what a ring has room for
         last = [np.arange(first + max(0, s.rows - width), first + s.rows) for s, first in parts]
         # whose place each takes
@@ -50,8 +50,8 @@ class Commit:
         keep = rows[self._rows]
         origin = mx.where(keep, self._rows, mx.maximum(self._older, 0))
         places = mx.where(keep | (self._older >= 0), self._places, caches.spare_ring)
-        for layer, window in enumerate([*self.new.window, *self.rings]):
-            self._write(caches.window, layer, places, window[origin])
+        for layer, fresh_rows in enumerate([*self.new.window, *self.rings]):
+            self._write(caches.window, layer, places, fresh_rows[origin])
         for source, ratio in caches.sources.items():
             part, fresh = self.plan.compressed[ratio], self.new.sources[source]
             if part.closing.size:
@@ -79,7 +79,7 @@ class Commit:
             if own is None:
                 raise ValueError(f"source layer {source} gave no open pairs")
             opens = (kept > 0) & ((self._start + kept) % ratio != 0)
-            places = mx.where(opens, self._place, self.caches.slots)
+            places = mx.where(opens, self._slot_place, self.caches.slots)
             self._write(self.caches.pairs, source, places, own[self._first + mx.maximum(kept, 1) - 1])
 
     def _write(self, pool: Pool, key: int, places: mx.array, rows: mx.array) -> None:

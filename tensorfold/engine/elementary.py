@@ -81,7 +81,7 @@ def tree_sum(x: mx.array) -> mx.array:
 
 
 def running_sum(x: mx.array) -> mx.array:
-    """Inclusive prefix sums over the last axis [..., N]: for d = 1, 2, 4, .. every place adds the one d before it."""
+    """Inclusive prefix sums over the last axis [..., N]: for d = 1, 2, 4, .. every element adds the one d before it."""
     n, d = x.shape[-1], 1
     while d < n:
         x = mx.concatenate([x[..., :d], x[..., d:] + x[..., :-d]], axis=-1)

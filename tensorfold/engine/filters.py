@@ -22,26 +22,26 @@ def adjusted(logits: mx.array, rows: RowParams) -> mx.array:
     x = logits + 0.0
     if rows.bias_ids is not None and rows.bias_values is not None:
         plane = mx.zeros((x.shape[0], x.shape[1] + 1), dtype=mx.float32)
-        x = x + mx.put_along_axis(plane, _slots(rows.bias_ids, x), rows.bias_values, axis=-1)[:, :-1]
+        x = x + mx.put_along_axis(plane, _columns(rows.bias_ids, x), rows.bias_values, axis=-1)[:, :-1]
     if rows.penalty is not None and rows.seen is not None:
         plane = mx.zeros((x.shape[0], x.shape[1] + 1), dtype=mx.bool_)
-        seen = mx.put_along_axis(plane, _slots(rows.seen, x), mx.array(True), axis=-1)[:, :-1]
+        seen = mx.put_along_axis(plane, _columns(rows.seen, x), mx.array(True), axis=-1)[:, :-1]
         penalty = rows.penalty[:, None]
         x = mx.where(seen & (penalty != 1.0), mx.where(x > 0, x / penalty, x * penalty), x)
     if rows.made is not None and rows.frequency is not None and rows.presence is not None:
         count = mx.zeros((x.shape[0], x.shape[1] + 1), dtype=mx.float32)  # of ones, exact in any order
-        count = count.at[mx.arange(x.shape[0])[:, None], _slots(rows.made, x)].add(1.0)[:, :-1]
+        count = count.at[mx.arange(x.shape[0])[:, None], _columns(rows.made, x)].add(1.0)[:, :-1]
         x = x - rows.frequency[:, None] * count
         x = x - mx.where(count > 0, rows.presence[:, None], 0.0)
     if rows.ends is not None and rows.until is not None and rows.position is not None:
         plane = mx.zeros((x.shape[0], x.shape[1] + 1), dtype=mx.bool_)
-        end = mx.put_along_axis(plane, _slots(rows.ends, x), mx.array(True), axis=-1)[:, :-1]
+        end = mx.put_along_axis(plane, _columns(rows.ends, x), mx.array(True), axis=-1)[:, :-1]
         x = mx.where(end & (rows.position < rows.until)[:, None], -mx.inf, x)
     return x
 
 
-def _slots(ids: mx.array, x: mx.array) -> mx.array:
-    """Padding goes to one column beyond the vocabulary, which is cut off again."""
+def _columns(ids: mx.array, x: mx.array) -> mx.array:
+    """Where in the vocabulary ids stand; padding goes to one column beyond the vocabulary, which is cut off again."""
     return mx.where(ids < 0, x.shape[1], ids)
 
 

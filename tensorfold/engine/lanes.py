@@ -23,7 +23,7 @@ from tensorfold.engine.schedule import ROWS, Lane, Schedule
 from tensorfold.engine.slot import NumericError, Slot
 from tensorfold.engine.verify import judge
 from tensorfold.network.dspark import Drafter
-from tensorfold.network.engram import Gather
+from tensorfold.network.engram import Gather, Lookup
 from tensorfold.network.forward import Network
 from tensorfold.network.plan import Plan, Planner, Segment
 from tensorfold.network.replay import Replay
@@ -82,9 +82,9 @@ class Lanes:
     def _plan(self, lanes: Sequence[Lane]) -> Plan:
         for lane in lanes:
             self.memory.grow(lane.slot, lane.segment.start + lane.segment.rows)
-        return self._built([lane.segment for lane in lanes], self.engram([self._run(lane) for lane in lanes]))
+        return self._built([lane.segment for lane in lanes], self.engram([self._lookup(lane) for lane in lanes]))
 
-    def _run(self, lane: Lane) -> tuple[Sequence[int], Sequence[int]]:
+    def _lookup(self, lane: Lane) -> Lookup:
         """The ids that n-grams of the segment reach back to, and its own."""
         start = lane.segment.start
         return lane.slot.ids[max(0, start - self.config.engram_history) : start], lane.segment.ids

@@ -72,7 +72,7 @@ def _logprobs(x: mx.array, ids: mx.array, count: int) -> tuple[mx.array, mx.arra
     """Log-probabilities at temperature 1 of adjusted logits, before filters: (x - largest) - log(sum of exp)."""
     shifted = x - mx.max(x, axis=-1, keepdims=True)
     every = shifted - log(tree_sum(exp(shifted)))
-    places, left = mx.arange(x.shape[1], dtype=mx.int32)[None], x
+    columns, left = mx.arange(x.shape[1], dtype=mx.int32)[None], x
     top_ids = [mx.zeros((x.shape[0], 0), dtype=mx.int32)]
     top = [mx.zeros((x.shape[0], 0), dtype=mx.float32)]
     for _ in range(count):
@@ -80,6 +80,6 @@ def _logprobs(x: mx.array, ids: mx.array, count: int) -> tuple[mx.array, mx.arra
         banned = mx.take_along_axis(left, best, axis=-1) == -mx.inf
         top_ids.append(mx.where(banned, -1, best))
         top.append(mx.where(banned, -mx.inf, mx.take_along_axis(every, best, axis=-1)))
-        left = mx.where(places == best, -mx.inf, left)
+        left = mx.where(columns == best, -mx.inf, left)
     picked = mx.take_along_axis(every, ids[:, None], axis=-1)[:, 0]
     return picked, mx.concatenate(top_ids, axis=-1), mx.concatenate(top, axis=-1)

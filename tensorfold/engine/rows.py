@@ -110,11 +110,11 @@ class RowParams:
             made = _padded(replies, PADDING, np.int32)
         seeds = np.array([p.seed for p in params], dtype=np.uint64)
         words = np.stack([seeds & np.uint64(0xFFFFFFFF), seeds >> np.uint64(32)], axis=-1).astype(np.uint32)
-        place = positions if isinstance(positions, mx.array) else _positions(positions)
+        position = positions if isinstance(positions, mx.array) else _positions(positions)
         return RowParams(
             temperature=column(lambda p: p.temperature, np.float32, sampled),
             seed=start_of_longer(words) if sampled else None,
-            position=place if sampled or held else None,
+            position=position if sampled or held else None,
             # a greedy row's filters cannot change its pick
             top_k=column(lambda p: p.top_k, np.int32, any(p.top_k and p.temperature > 0 for p in params)),
             top_p=column(lambda p: p.top_p, np.float32, any(p.top_p < 1 and p.temperature > 0 for p in params)),
@@ -139,8 +139,8 @@ class RowParams:
                 return ids
             return mx.concatenate([ids, more_seen.astype(mx.int32)], axis=-1)
 
-        place = None if self.position is None else position
-        return replace(self, position=place, seen=longer(self.seen), made=longer(self.made))
+        at = None if self.position is None else position
+        return replace(self, position=at, seen=longer(self.seen), made=longer(self.made))
 
 
 def _positions(positions: Sequence[int]) -> mx.array:

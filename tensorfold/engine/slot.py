@@ -158,13 +158,12 @@ class Slot:
             counts += [0] * (max_drafts - len(counts))
         self.reply.go_on(self._detokenizer())
 
-    def accept(self, window: int, drafted: int, outcome: Outcome) -> int:
-        """Takes a round's outcome over `window` known ids and `drafted` drafts;
-        returns how many of its rows stay committed."""
+    def accept(self, known: int, drafted: int, outcome: Outcome) -> int:
+        """Takes a round's outcome over that many known ids and drafts; returns how many of its rows stay committed."""
         self.stats.rounds += 1
         self.stats.forwards += 1
         self.drafts = []
-        rows = window
+        rows = known
         if outcome.tokens or not outcome.finite:
             accepted = len(outcome.tokens) - outcome.finite
             for j in range(drafted):

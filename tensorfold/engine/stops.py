@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 
 class StopMatcher:
@@ -32,8 +32,8 @@ class StopMatcher:
         if self.matched is not None:
             return ""
         text, before = self._held + piece, len(self._held)
-        places = [(text.find(stop, max(0, before - len(stop) + 1)), stop) for stop in self.stops if may_match]
-        found = [(at + len(stop), -len(stop), stop) for at, stop in places if at >= 0]
+        starts = [(text.find(stop, max(0, before - len(stop) + 1)), stop) for stop in self.stops if may_match]
+        found = [(at + len(stop), -len(stop), stop) for at, stop in starts if at >= 0]
         if found:
             end, minus_length, self.matched = min(found)
             self._held = ""
@@ -41,20 +41,6 @@ class StopMatcher:
         safe = len(text) - self._suspect(text)
         self._held = text[safe:]
         return text[:safe]
-
-    def feed_window(self, pieces: Iterable[str]) -> tuple[str, int]:
-        """Feed the pieces of accepted tokens; returns the text to show and how many of the tokens belong to the reply.
-
-        The token that completes a stop string is counted, those after it are not looked at.
-        """
-        shown: list[str] = []
-        used = 0
-        for piece in pieces:
-            if self.matched is not None:
-                break
-            shown.append(self.feed(piece))
-            used += 1
-        return "".join(shown), used
 
     def finish(self) -> str:
         """The text still held back, to be shown when the reply ends without a match; "" after one."""

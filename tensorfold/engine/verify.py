@@ -29,14 +29,14 @@ def judge(picked: Picked | None, segments: Sequence[Segment]) -> Verdict:
     No draft ends a reply: slots leave such a draft out, and what is behind it."""
     width, head = max(s.drafts for s in segments), 0
     drafts = np.full((len(segments), width), -1, np.int32)
-    place = np.full((len(segments), width + 1), -1, np.int32)
+    drawn_rows = np.full((len(segments), width + 1), -1, np.int32)
     for i, s in enumerate(segments):
         drafts[i, : s.drafts] = s.drafted
         if s.draws:
-            place[i, : s.drafts + 1] = head + s.scored + np.arange(s.drafts + 1)
+            drawn_rows[i, : s.drafts + 1] = head + s.scored + np.arange(s.drafts + 1)
         head += len(s.heads)
     known = mx.array(np.array([s.known for s in segments], np.int32))
-    rows = mx.array(place)
+    rows = mx.array(drawn_rows)
     if picked is None:
         return Verdict(
             known, mx.full(rows.shape, -1, mx.int32), mx.zeros(known.shape, mx.int32), mx.ones(known.shape, mx.bool_)

@@ -19,9 +19,9 @@ CACHE_BYTES = 64 * 2**20
 OVERHEAD = 256  # bytes that Python takes for a kept row beside its bits, roughly
 Bits = tuple[bytes, bytes]
 Rows = tuple[np.ndarray, np.ndarray]
-Run = tuple[Sequence[int], Sequence[int]]
-# the Engram rows of runs of ids, each after a history
-Gather = Callable[[Sequence[Run]], list[Rows]]
+Lookup = tuple[Sequence[int], Sequence[int]]
+# the Engram rows of ids, each lookup's after its history
+Gather = Callable[[Sequence[Lookup]], list[Rows]]
 
 
 class TableSource(Protocol):
@@ -62,14 +62,14 @@ class EngramTables:
         """Rows of `ids` after `history` (its last `engram_history` ids suffice), as `gather` gives them."""
         return self.gather([(history, ids)])
 
-    def gather(self, runs: Sequence[Run]) -> list[Rows]:
-        """Rows of every run, pairs of the ids before it and its own, one behind the other: per layer codes
+    def gather(self, lookups: Sequence[Lookup]) -> list[Rows]:
+        """Rows of every lookup, (ids before, ids asked for), one behind the other: per layer codes
         uint8 [R, n, d] and scales uint8 [R, n, d/32]. Each row is read once, all layers in one parallel read.
 
         Raises CheckpointError naming shard and tensor when a row cannot be read, or its file was cut or changed."""
         if self._hash is None:
             return []
-        hashed = [self._hash.rows(ids, history) for history, ids in runs]
+        hashed = [self._hash.rows(ids, history) for history, ids in lookups]
         rows = np.concatenate(hashed, axis=1)
         if self._whole:
             return [(codes[r], scales[r]) for (codes, scales), r in zip(self._whole, rows)]

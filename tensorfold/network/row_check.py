@@ -13,7 +13,7 @@ import numpy as np
 
 from tensorfold.config import ModelConfig
 from tensorfold.network.attention import Shared
-from tensorfold.network.engram import Gather, Run
+from tensorfold.network.engram import Gather, Lookup
 from tensorfold.network.forward import Network
 from tensorfold.network.plan import Planner, Segment
 from tensorfold.roles import LayerRole
@@ -29,15 +29,15 @@ def row_dependent_operations(
     """Names of the operations that gave some row other bits among other rows than in a smaller launch; empty where the
     row law holds. Kernels are compiled on the way; `on_layer` hears of each layer of `one_of_each_role`."""
     config, backend = network.config, network.backend
-    windows: list[Segment] = []
-    runs: list[Run] = []
+    segments: list[Segment] = []
+    lookups: list[Lookup] = []
     counts = [sixths * backend.trial_rows // 6 for _, sixths, _ in SLOTS]
     pages = -(-max(start + rows for rows, (_, _, start) in zip(counts, SLOTS)) // PAGE_TOKENS)
     for rows, (slot, _, start) in zip(counts, SLOTS):
         ids = [(7 * slot + 13 * i + 3) % config.vocab_size for i in range(rows)]
-        windows.append(Segment(slot, start, ids, range(pages), range(rows)))
-        runs.append(([], ids))
-    plan = Planner(config).build(windows, len(SLOTS), pages, gather(runs))
+        segments.append(Segment(slot, start, ids, range(pages), range(rows)))
+        lookups.append(([], ids))
+    plan = Planner(config).build(segments, len(SLOTS), pages, gather(lookups))
     caches, shared = Caches(config, len(SLOTS), pages), Shared({})
     found: set[str] = set()
     backend.dependent = found

@@ -30,14 +30,14 @@ class PieceSource(Protocol):
 class Streaming:
     """What streaming did since the model was loaded.
 
-    experts: routed experts of the model. slots: how many have room in memory; resident: how many are there now.
+    experts: routed experts of the model. entries: how many have room in memory; resident: how many are there now.
     hits, misses: experts that layers asked for and found, or had to read; each once a layer and round. passes: turns
     beyond the first of layers that asked for more experts than the pool has room for. bytes_read: of the files.
     read_seconds: while reads were on their way; stall_seconds: the part of it in which nothing was computed.
     """
 
     experts: int
-    slots: int
+    entries: int
     resident: int
     hits: int = 0
     misses: int = 0
@@ -45,6 +45,11 @@ class Streaming:
     bytes_read: int = 0
     read_seconds: float = 0.0
     stall_seconds: float = 0.0
+
+    @property
+    def slots(self) -> int:
+        """`entries`, under the name it had before `slot` was a sequence alone."""
+        return self.entries
 
 
 def routing_read(ids: mx.array) -> np.ndarray:
@@ -54,30 +59,30 @@ def routing_read(ids: mx.array) -> np.ndarray:
 
 
 class ExpertPool:
-    """Room for `slots` experts, shared by all layers; the one that was not asked for the longest gives way."""
+    """Room for `entries` experts, shared by all layers; the one that was not asked for the longest gives way."""
 
-    def __init__(self, backend: Backend, source: PieceSource, slots: int):
-        if slots < 1:
-            raise ValueError(f"{slots} experts: the pool needs room for at least one")
-        self.backend, self.slots = backend, slots
+    def __init__(self, backend: Backend, source: PieceSource, entries: int):
+        if entries < 1:
+            raise ValueError(f"{entries} experts: the pool needs room for at least one")
+        self.backend, self.entries = backend, entries
         self._source, self._reader = source, PieceReader()
         self._pieces: dict[Key, list[Piece]] = {}
         self._room: Room[Any] | None = None
         self._known: OrderedDict[Key, int] = OrderedDict()
-        self._free = list(reversed(range(slots)))
-        self._stats = Streaming(0, slots, 0)
+        self._free = list(reversed(range(entries)))
+        self._stats = Streaming(0, entries, 0)
 
     def layer(self, prefix: str, count: int) -> StreamedExperts:
         """The experts `prefix.0` .. `prefix.{count-1}` of one layer."""
         for e in range(count):
             self._pieces[prefix, e] = [self._source.piece(f"{prefix}.{e}.{leaf}") for leaf in LEAVES]
         if self._room is None:
-            self._room = self.backend.expert_room([piece.shape for piece in self._pieces[prefix, 0]], self.slots)
+            self._room = self.backend.expert_room([piece.shape for piece in self._pieces[prefix, 0]], self.entries)
         return StreamedExperts(self, prefix)
 
     @property
     def weight(self) -> Any:
-        """What the backend's `experts` takes, with the slots that `fetch` gives for expert ids."""
+        """What the backend's `experts` takes, with the entries that `fetch` gives for expert ids."""
         if self._room is None:
             raise ValueError("no layer streams its experts through this pool")
         return self._room.weight
@@ -85,7 +90,7 @@ class ExpertPool:
     @property
     def nbytes(self) -> int:
         """Bytes of the pool, as the files store experts."""
-        return self.slots * sum(piece.nbytes for piece in next(iter(self._pieces.values()), []))
+        return self.entries * sum(piece.nbytes for piece in next(iter(self._pieces.values()), []))
 
     @property
     def stats(self) -> Streaming:
@@ -95,16 +100,16 @@ class ExpertPool:
     def restart(self) -> None:
         """An empty pool and counts from here on: what load tried is nobody's asking."""
         self._known.clear()
-        self._free = list(reversed(range(self.slots)))
-        self._stats = Streaming(0, self.slots, 0)
+        self._free = list(reversed(range(self.entries)))
+        self._stats = Streaming(0, self.entries, 0)
 
     def resident(self, prefix: str, expert: int) -> bool:
         """Whether the expert is in the pool."""
         return (prefix, expert) in self._known
 
     def fetch(self, prefix: str, experts: Sequence[int], beside: mx.array) -> np.ndarray:
-        """int32 slots of these experts of a layer, `slots` at most, each once; missing ones are read while `beside` is
-        computed. Nothing may be computing from the pool.
+        """int32 entries of these experts of a layer, as many as the pool has at most, each once; missing ones are
+        read while `beside` is computed. Nothing may be computing from the pool.
 
         Raises CheckpointError when one cannot be read; the pool has then none of the missing and goes on working."""
         keys = [(prefix, e) for e in experts]
@@ -126,25 +131,25 @@ class ExpertPool:
         self._reader.close()
 
     def _read(self, missing: list[Key], beside: mx.array) -> None:
-        places = [self._take() for _ in missing]
+        entries = [self._take() for _ in missing]
         try:
-            self._fill(missing, places, beside)
+            self._fill(missing, entries, beside)
         except BaseException:
-            self._free += places
+            self._free += entries
             raise
-        self._known.update(zip(missing, places))
+        self._known.update(zip(missing, entries))
 
-    def _fill(self, missing: list[Key], places: list[int], beside: mx.array) -> None:
+    def _fill(self, missing: list[Key], entries: list[int], beside: mx.array) -> None:
         room = self._room
         if room is None:
             raise ValueError("no layer streams its experts through this pool")
-        pairs = [p for key, place in zip(missing, places) for p in zip(self._pieces[key], room.parts(place))]
+        pairs = [p for key, entry in zip(missing, entries) for p in zip(self._pieces[key], room.parts(entry))]
         reading = self._reader.begin(pairs)
         try:
             mx.eval(beside)
         finally:
             seconds, stall = reading.wait()
-        room.filled(places)
+        room.filled(entries)
         s = self._stats
         self._stats = replace(
             s, bytes_read=s.bytes_read + sum(piece.nbytes for piece, _ in pairs),
@@ -152,7 +157,7 @@ class ExpertPool:
         )  # fmt: skip
 
     def _take(self) -> int:
-        """A free slot, or that of the expert that was not asked for the longest."""
+        """A free entry, or that of the expert that was not asked for the longest."""
         return self._free.pop() if self._free else self._known.popitem(last=False)[1]
 
 
@@ -170,9 +175,9 @@ class StreamedExperts:
         mx.async_eval(shared)  # runs while the ids are read, and the experts that are missing
         asked = routing_read(ids)
         experts = np.unique(asked).tolist()
-        if len(experts) <= self.pool.slots:
-            slots = self.pool.fetch(self.prefix, experts, shared)[np.searchsorted(experts, asked)]
-            routed = backend.experts(x, mx.array(slots), weights, self.pool.weight)
+        if len(experts) <= self.pool.entries:
+            entries = self.pool.fetch(self.prefix, experts, shared)[np.searchsorted(experts, asked)]
+            routed = backend.experts(x, mx.array(entries), weights, self.pool.weight)
         else:
             routed = self._in_passes(x, asked, experts, weights, shared)
         return backend.join_experts(routed, shared)
@@ -185,16 +190,16 @@ class StreamedExperts:
         pool, backend = self.pool, self.pool.backend
         rows, picks = asked.shape
         flat, order = asked.reshape(-1), sorted(experts, key=lambda e: not pool.resident(self.prefix, e))
-        found, places = list[mx.array](), list[np.ndarray]()
-        for at in range(0, len(order), pool.slots):
+        found, whose = list[mx.array](), list[np.ndarray]()
+        for at in range(0, len(order), pool.entries):
             if found:
-                mx.eval(found[-1])  # its experts' slots are about to be filled with others
+                mx.eval(found[-1])  # its experts' entries are about to be filled with others
                 pool.count_pass()
-            group = sorted(order[at : at + pool.slots])
+            group = sorted(order[at : at + pool.entries])
             pairs = np.flatnonzero(np.isin(flat, group)).astype(np.int32)
-            slots = pool.fetch(self.prefix, group, shared)[np.searchsorted(group, flat[pairs])]
+            entries = pool.fetch(self.prefix, group, shared)[np.searchsorted(group, flat[pairs])]
             mine, weight = mx.array(pairs), weights.reshape(-1, 1)
-            found.append(backend.experts(x[mine // picks], mx.array(slots[:, None]), weight[mine], pool.weight)[:, 0])
-            places.append(pairs)
-        back = mx.array(np.argsort(np.concatenate(places)).astype(np.int32))
+            found.append(backend.experts(x[mine // picks], mx.array(entries[:, None]), weight[mine], pool.weight)[:, 0])
+            whose.append(pairs)
+        back = mx.array(np.argsort(np.concatenate(whose)).astype(np.int32))
         return mx.concatenate(found)[back].reshape(rows, picks, -1)

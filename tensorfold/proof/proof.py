@@ -47,7 +47,7 @@ class Mistake:
 class Case:
     """Inputs of one run: numpy arrays in the kernel's order (bfloat16 as uint16 bits) and options of its plan.
 
-    `rows=True` also runs the rows of this case alone, in windows, in other places and at shifted addresses.
+    `rows=True` also runs rows of this case alone, some neighbours of them, in other places and at shifted addresses.
     `bounded=False` where float32 itself leaves its range, so that only order and containment are judged.
     """
 

@@ -27,17 +27,17 @@ from tensorfold.text.tokenizer import Tokenizer
 Call = Callable[[Plan, Caches], Forward]
 
 
-class Run(NamedTuple):
+class Result(NamedTuple):
     """Logits float32 of the asked rows, and every cache row that a later token can read."""
 
     logits: np.ndarray
     rows: dict[str, np.ndarray]
 
-    def same(self, other: Run) -> bool:
+    def same(self, other: Result) -> bool:
         """Equal bits in logits and readable rows."""
         return not self.differences(other)
 
-    def differences(self, other: Run) -> list[str]:
+    def differences(self, other: Result) -> list[str]:
         """What has other bits, by name; none for equal runs."""
         a, b = {"logits": self.logits, **self.rows}, {"logits": other.logits, **other.rows}
         return [k for k in sorted(a.keys() | b.keys()) if k not in a or k not in b or _bits(a[k]) != _bits(b[k])]
@@ -61,7 +61,7 @@ class Runner:
         token_map = engram_token_map(Tokenizer.from_folder(folder, c), c) if hashed else np.zeros(0, np.int32)
         self.engram = EngramTables(self.checkpoint, c, token_map)
 
-    def __call__(self, ids: Sequence[int], chunk: int | Iterable[int], heads: Sequence[int] | None = None) -> Run:
+    def __call__(self, ids: Sequence[int], chunk: int | Iterable[int], heads: Sequence[int] | None = None) -> Result:
         """Runs `ids` from an empty slot in chunks of one size or of the sizes given; logits of rows `heads` or all."""
         sizes = [chunk] * -(-len(ids) // chunk) if isinstance(chunk, int) else list(chunk)
         wanted, logits, start = set(range(len(ids)) if heads is None else heads), [], 0
@@ -70,7 +70,7 @@ class Runner:
             end = min(end, len(ids))
             logits += session([end - start], [[p - start for p in range(start, end) if p in wanted]])
             start = end
-        return Run(np.concatenate(logits), session.rows(0))
+        return Result(np.concatenate(logits), session.rows(0))
 
     def close(self) -> None:
         """Lets files go; what was loaded stays usable but for Engram rows."""
@@ -99,12 +99,12 @@ class Session:
         runner, caches = self.runner, self.caches
         asked = [range(n) for n in counts] if heads is None else heads
         taking = [(s, n, rows) for s, n, rows in zip(self.slots, counts, asked) if n]
-        windows, runs = [], []
+        segments, lookups = [], []
         for s, n, rows in taking:
             part = s.ids[s.committed : s.committed + n]
-            windows.append(Segment(s.place, s.committed, part, s.pages, list(rows)))
-            runs.append((s.ids[max(0, s.committed - runner.config.engram_history) : s.committed], part))
-        plan = runner.planner.build(windows, caches.slots, caches.pages, runner.engram.gather(runs))
+            segments.append(Segment(s.place, s.committed, part, s.pages, list(rows)))
+            lookups.append((s.ids[max(0, s.committed - runner.config.engram_history) : s.committed], part))
+        plan = runner.planner.build(segments, caches.slots, caches.pages, runner.engram.gather(lookups))
         new = self.call(plan, caches)
         rings = runner.drafter.ingest(new.taps, plan.window_table) if runner.drafter and new.taps is not None else []
         commit = Commit(caches, plan, new, rings, runner.backend, False)

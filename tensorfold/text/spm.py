@@ -25,11 +25,11 @@ class SentencePieceBackend:
         model = path.read_bytes()
         self.raw = self._build(model)
         self.size = self.raw.get_piece_size()
-        places, dummy_prefix, squeeze = self._facts(model)
+        found, dummy_prefix, squeeze = self._facts(model)
         self.drops_lead = dummy_prefix or squeeze  # whether a text's first space is SentencePiece's own
         self.drops_all_leads = squeeze
         controls = {i: self.raw.id_to_piece(i) for i in range(self.size) if self.raw.is_control(i)}
-        chosen = {i: at for i, at in places.items() if self.raw.id_to_piece(i).strip(_SPACE + " \t\r\n")}
+        chosen = {i: at for i, at in found.items() if self.raw.id_to_piece(i).strip(_SPACE + " \t\r\n")}
         self.controls = frozenset(controls)
         self.marks = {piece: i for i, piece in controls.items()} | {self.raw.id_to_piece(i): i for i in chosen}
         plain = bytearray(model)

@@ -1,4 +1,4 @@
-"""A reply that ends inside an accepted window is the reply of an undrafted slot: same tokens, same text, same state."""
+"""A reply that ends inside accepted drafts is the reply of an undrafted slot: same tokens, same text, same state."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def settle(engine, slot, other):
 
 @pytest.mark.parametrize("length", [1, 2, 3, 5])
 @pytest.mark.parametrize("width", [0, 2, 5])
-def test_a_stop_string_inside_a_window_cuts_text_tokens_and_state(width, length, monkeypatch):
-    """Case 52: at every place of the window, over several tokens; nothing of it is shown, none behind it is kept."""
+def test_a_stop_string_inside_a_round_cuts_text_tokens_and_state(width, length, monkeypatch):
+    """Case 52: at every token of the round, over several tokens; nothing of it is shown, none behind it is kept."""
     rewinds, real = [], Commit.rewind
     monkeypatch.setattr(Commit, "rewind", lambda *a: (rewinds.append(1), real(*a)))
     for last in range(8, 15):
@@ -59,7 +59,7 @@ def test_a_stop_string_inside_a_window_cuts_text_tokens_and_state(width, length,
 
 @pytest.mark.parametrize("wrong", [0, 3])
 @pytest.mark.parametrize("width", [0, 3, 5])
-def test_an_eos_inside_a_window_ends_the_reply(width, wrong, monkeypatch):
+def test_an_eos_inside_a_round_ends_the_reply(width, wrong, monkeypatch):
     """Case 52: drafted too, it is decided on the device: nothing behind it is kept, so nothing is taken back."""
     monkeypatch.setattr(Commit, "rewind", None)
     for i, token in enumerate(sorted(set(STREAM), key=STREAM.index)[3:10]):
@@ -79,7 +79,7 @@ def test_an_eos_inside_a_window_ends_the_reply(width, wrong, monkeypatch):
 
 
 @pytest.mark.parametrize("width", [0, 2, 5])
-def test_a_stop_id_inside_a_window_ends_the_reply_and_is_no_text(width, monkeypatch):
+def test_a_stop_id_inside_a_round_ends_the_reply_and_is_no_text(width, monkeypatch):
     """It and what would come behind it are never drafted, so no row is spent on what cannot be kept."""
     monkeypatch.setattr(Commit, "rewind", None)
     for token in sorted(set(STREAM), key=STREAM.index)[3:10]:

@@ -47,8 +47,8 @@ def test_a_cancel_leaves_the_state_of_a_slot_never_drafted(calm, step_by_step, r
     assert differences(state(handle), states[handle._slot.committed]) == []
 
 
-def test_a_stop_string_inside_a_window_leaves_the_state_of_a_slot_never_drafted(calm, step_by_step, monkeypatch):
-    """Case 52 with weights: same tokens, same text, same rows; at least one of the cuts falls inside a kept window."""
+def test_a_stop_string_inside_kept_rows_leaves_the_state_of_a_slot_never_drafted(calm, step_by_step, monkeypatch):
+    """Case 52 with weights: same tokens, same text, same rows; at least one of the cuts falls inside kept rows."""
     mode, states, tokens, text = step_by_step
     rewinds, real = [], Commit.rewind
     monkeypatch.setattr(Commit, "rewind", lambda *a: (rewinds.append(1), real(*a)))

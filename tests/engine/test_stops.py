@@ -23,6 +23,16 @@ def split(text: str, rng: random.Random) -> list[str]:
     return [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
 
+def fed(matcher: StopMatcher, pieces: list[str]) -> tuple[str, int]:
+    """The text to show of a round's pieces, and how many of them were looked at: none behind a match."""
+    shown, used = "", 0
+    for piece in pieces:
+        if matcher.matched is not None:
+            break
+        shown, used = shown + matcher.feed(piece), used + 1
+    return shown, used
+
+
 def test_any_split_of_any_text_is_cut_where_find_says():
     rng = random.Random(3)
     for _ in range(20_000):
@@ -45,19 +55,19 @@ def test_any_split_of_any_text_is_cut_where_find_says():
         assert (shown + matcher.finish(), matcher.matched) == (before, stop)
         if stop is not None:  # the piece that completes the match is the last one used
             assert len("".join(pieces[: used - 1])) < end <= len("".join(pieces[:used]))
-        window = StopMatcher(stops)
-        assert window.feed_window(pieces) == (shown if stop is not None else text[: len(text) - len(window.held)], used)
+        whole = StopMatcher(stops)
+        assert fed(whole, pieces) == (shown if stop is not None else text[: len(text) - len(whole.held)], used)
 
 
 @pytest.mark.parametrize(
     "pieces", [["beta gamma"], ["beta", " gamma"], ["be", "ta ga", "mma"], ["b", "eta", " g", "amm", "a"]]
 )
-@pytest.mark.parametrize("window", [1, 2, 3, 6])
-def test_a_match_inside_a_window_ends_the_reply_at_the_token_that_completes_it(pieces, window):
+@pytest.mark.parametrize("rows", [1, 2, 3, 6])
+def test_a_match_inside_a_round_ends_the_reply_at_the_token_that_completes_it(pieces, rows):
     tokens = ["alpha ", *pieces, " delta", " epsilon"]
     matcher, shown, used = StopMatcher(["beta gamma"]), "", 0
     while used < len(tokens) and matcher.matched is None:
-        text, count = matcher.feed_window(tokens[used : used + window])
+        text, count = fed(matcher, tokens[used : used + rows])
         shown, used = shown + text, used + count
     assert (shown, used, matcher.matched) == ("alpha ", 1 + len(pieces), "beta gamma")
 
@@ -83,7 +93,7 @@ def test_a_stop_string_that_is_passed_over_never_matches_later():
 
 
 def test_without_stops_everything_passes():
-    assert StopMatcher().feed_window(["a", "", "b"]) == ("ab", 3)
+    assert fed(StopMatcher(), ["a", "", "b"]) == ("ab", 3)
 
 
 def test_a_copy_goes_its_own_way():

@@ -32,11 +32,12 @@ PROMPTS = [ids(90, 140), ids(9, 141), ids(33, 142)]  # the first is longer than 
 
 
 @contextmanager
-def streamed(folder: Path, slots: int, one: int, **options: Any) -> Iterator[Model]:
+def streamed(folder: Path, entries: int, one: int, **options: Any) -> Iterator[Model]:
     """A model with room for so many experts."""
     options = {"prefix_bytes": 0, "draft_policy": "fixed", "max_slots": 4, **options}
-    with Model.load(folder, experts="streamed", expert_bytes=slots * one, **options) as model:
-        assert model.streaming is not None and model.streaming.slots == min(slots, model.streaming.experts)
+    with Model.load(folder, experts="streamed", expert_bytes=entries * one, **options) as model:
+        found = model.streaming
+        assert found is not None and found.slots == found.entries == min(entries, found.experts)
         yield model
 
 
@@ -60,20 +61,20 @@ def test_any_budget_gives_the_tokens_and_states_of_a_whole_model(calm: Model) ->
     right = [outcome(calm, PROMPTS, 10, **sampling(mode)) for mode in (0, 2)]
     every = tensorfold.describe(CALM).routed_experts
     assert calm.streaming is None
-    for slots in (1, 2, 3, 12, every):
-        with streamed(CALM, slots, CALM_ONE) as model:
+    for entries in (1, 2, 3, 12, every):
+        with streamed(CALM, entries, CALM_ONE) as model:
             for mode, want in zip((0, 2), right):
                 same(outcome(model, PROMPTS, 10, **sampling(mode)), want)
             found = model.streaming
-            assert found is not None and found.resident == min(slots, found.misses)
-            assert (found.passes > 0) == (slots < 12)
+            assert found is not None and found.resident == min(entries, found.misses)
+            assert (found.passes > 0) == (entries < 12)
 
 
 def test_a_trained_model_streams_its_tokens(trained: Model) -> None:
     prompts = [ids(20, 143), ids(5, 144)]
     right = [outcome(trained, prompts, 12, **sampling(mode)) for mode in (0, 1)]
-    for slots in (1, 4):
-        with streamed(TRAINED, slots, TRAINED_ONE) as model:
+    for entries in (1, 4):
+        with streamed(TRAINED, entries, TRAINED_ONE) as model:
             for mode, want in zip((0, 1), right):
                 same(outcome(model, prompts, 12, **sampling(mode)), want)
 
@@ -83,8 +84,8 @@ def test_rows_by_themselves_and_updates_by_mlx_give_the_same(calm: Model, monkey
     right = outcome(calm, PROMPTS[1:], 6)
     monkeypatch.setattr("tensorfold.loading.row_dependent_operations", lambda *_: {"attend"})
     monkeypatch.setattr("tensorfold.backend.pool.shares_memory", lambda: False)
-    for slots in (2, 40):
-        with streamed(CALM, slots, CALM_ONE) as model:
+    for entries in (2, 40):
+        with streamed(CALM, entries, CALM_ONE) as model:
             same(outcome(model, PROMPTS[1:], 6), right)
 
 
@@ -111,8 +112,8 @@ def opened() -> Iterator[Checkpoint]:
         yield checkpoint
 
 
-def make_pool(checkpoint: Checkpoint, slots: int) -> ExpertPool:
-    pool = ExpertPool(OpsBackend(checkpoint.config), checkpoint, slots)
+def make_pool(checkpoint: Checkpoint, entries: int) -> ExpertPool:
+    pool = ExpertPool(OpsBackend(checkpoint.config), checkpoint, entries)
     for layer in (0, 1):
         pool.layer(f"layers.{layer}.ffn.experts", 12)
     return pool
@@ -136,9 +137,9 @@ def test_the_expert_not_asked_for_the_longest_gives_way(opened: Checkpoint) -> N
     assert known(pool) == [(0, 2), (1, 1), (1, 2), (0, 1)]
     fetch(pool, 1, 7)
     assert known(pool) == [(1, 1), (1, 2), (0, 1), (1, 7)]
-    slots = fetch(pool, 1, 1, 3, 4)  # its own 1 was next to go
-    assert known(pool) == [(1, 7), (1, 1), (1, 3), (1, 4)] and len(set(slots)) == 3
-    assert first != [] and fetch(pool, 1, 1, 3, 4) == slots
+    entries = fetch(pool, 1, 1, 3, 4)  # its own 1 was next to go
+    assert known(pool) == [(1, 7), (1, 1), (1, 3), (1, 4)] and len(set(entries)) == 3
+    assert first != [] and fetch(pool, 1, 1, 3, 4) == entries
     assert (pool.stats.hits, pool.stats.misses) == (1 + 1 + 3, 2 + 2 + 1 + 2)
     pool.close()
 
@@ -176,9 +177,9 @@ def test_a_slot_holds_what_a_whole_layer_holds(opened: Checkpoint) -> None:
             for part, tensor in zip(room.parts(1), tensors.values()):
                 part[:] = tensor.reshape(-1)
             room.filled([1])
-        for slots, right in zip((*ours.weight.w13, *ours.weight.w2), (*whole.w13, *whole.w2)):
-            assert np.array_equal(np.array(slots[1]), np.array(right[0]))
-            assert not np.array(slots[0]).any() and not np.array(slots[2]).any()
+        for held, right in zip((*ours.weight.w13, *ours.weight.w2), (*whole.w13, *whole.w2)):
+            assert np.array_equal(np.array(held[1]), np.array(right[0]))
+            assert not np.array(held[0]).any() and not np.array(held[2]).any()
         flat = np.array(kernels.weight.shard).reshape(-1)
         places = [*np.array(kernels.weight.up)[1].reshape(-1), *np.array(kernels.weight.down)[1].reshape(-1)]
         for place, tensor in zip(places, tensors.values()):
@@ -186,21 +187,21 @@ def test_a_slot_holds_what_a_whole_layer_holds(opened: Checkpoint) -> None:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_filling_a_slot_copies_no_pool(shared: bool) -> None:
-    """The array stays where it is, and the peak of MLX's memory grows by slots, not by pools."""
-    from tensorfold.backend.pool import SlotArray
+def test_filling_an_entry_copies_no_pool(shared: bool) -> None:
+    """The array stays where it is, and the peak of MLX's memory grows by entries, not by pools."""
+    from tensorfold.backend.pool import EntryArray
 
-    pool = SlotArray((64, 2**16), mx.uint8, shared)
+    pool = EntryArray((64, 2**16), mx.uint8, shared)
     where = np.asarray(pool.array).__array_interface__["data"][0]
     mx.reset_peak_memory()
     before = mx.get_active_memory()
     for turn in range(3):
-        for slots in ([1, 2, 63], [0]):
-            for i in slots:
-                pool.slot(i)[:] = turn + i
-            pool.put(slots)
-            used = mx.sum(pool.array[mx.array(slots)].astype(mx.int32), -1)  # a graph that reads it, and is done
-            assert used.tolist() == [2**16 * (turn + i) for i in slots]
+        for entries in ([1, 2, 63], [0]):
+            for i in entries:
+                pool.entry(i)[:] = turn + i
+            pool.put(entries)
+            used = mx.sum(pool.array[mx.array(entries)].astype(mx.int32), -1)  # a graph that reads it, and is done
+            assert used.tolist() == [2**16 * (turn + i) for i in entries]
     del used
     assert np.asarray(pool.array).__array_interface__["data"][0] == where
     assert mx.get_peak_memory() - before < pool.array.nbytes // 2
@@ -314,7 +315,7 @@ def test_a_shard_that_changes_is_an_error_and_the_model_goes_on(folder: Path, ho
 
 
 def test_a_failed_read_leaves_no_expert_behind(opened: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of three cannot be read: none of the three is taken to be there, and no slot is lost."""
+    """One of three cannot be read: none of the three is taken to be there, and no entry is lost."""
     pool, plain = make_pool(opened, 3), os.preadv
     right = fetch(pool, 0, 1)
     bad = opened.piece("layers.1.ffn.experts.5.w3.weight")

@@ -94,8 +94,8 @@ class Sublayers:
 
     @cached_property
     def plan(self) -> Plan:
-        window = Segment(0, 0, self.trace.ids.tolist(), range(self.pages), [])
-        return Planner(self.config).build([window], 1, self.pages)
+        segment = Segment(0, 0, self.trace.ids.tolist(), range(self.pages), [])
+        return Planner(self.config).build([segment], 1, self.pages)
 
     # ---- hyper-connections
 

@@ -95,8 +95,8 @@ def test_whole_forward_takes_inputs_as_taps_and_keeps_every_argmax() -> None:
     s = sublayers("tiny_calm")
     token_map = engram_token_map(Tokenizer.from_folder(FOLDERS["tiny_calm"], s.config), s.config)
     engram = EngramTables(s.source, s.config, token_map)([], s.trace.ids.tolist())
-    window = Segment(0, 0, s.trace.ids.tolist(), range(s.pages), s.trace.rows.tolist())
-    plan = Planner(s.config).build([window], 1, s.pages, engram)
+    segment = Segment(0, 0, s.trace.ids.tolist(), range(s.pages), s.trace.rows.tolist())
+    plan = Planner(s.config).build([segment], 1, s.pages, engram)
     got = Network(s.source, s.config, s.backend)(plan, s.caches)
     assert got.logits is not None and got.taps is not None
     assert np.array_equal(np.array(got.logits).argmax(1), s.trace["logits"].argmax(1))

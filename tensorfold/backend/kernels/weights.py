@@ -82,33 +82,33 @@ def load_experts(source: WeightSource, prefix: str, count: int) -> Gathered:
     rows, inner = source.raw(names[0][0]).shape
     down = source.raw(names[0][4]).shape[0]
     mapped = source.mapped([name for expert in names for name in expert])
-    shard, places = mapped if mapped is not None else _copied(source, names)
-    place = np.array(places, np.uint64).reshape(count, 3, 2)
-    width = _width(place[..., 0])
+    shard, offsets = mapped if mapped is not None else _copied(source, names)
+    offset = np.array(offsets, np.uint64).reshape(count, 3, 2)
+    width = _width(offset[..., 0])
     # contiguous, or they would be copied at each launch
-    up, last = (mx.array(np.ascontiguousarray(place[:, part])) for part in (slice(2), slice(2, None)))
+    up, last = (mx.array(np.ascontiguousarray(offset[:, part])) for part in (slice(2), slice(2, None)))
     mx.eval(shard, up, last)
     return Gathered(shard, up, last, constant(np.uint64, 0), (rows, down), width)
 
 
 def _copied(source: WeightSource, names: list[list[str]]) -> tuple[mx.array, list[int]]:
     """Every tensor of every expert in one run of bytes, each at a multiple of 16."""
-    places, end = [], 0
+    offsets, end = [], 0
     for expert in names:
         for name in expert:
-            places.append(end)
+            offsets.append(end)
             end += -(-source.raw(name).nbytes // 16) * 16
     run = np.zeros((-(-end // ROW), ROW), np.uint8)
     flat = run.reshape(-1)
-    for place, name in zip(places, [name for expert in names for name in expert]):
+    for start, name in zip(offsets, [name for expert in names for name in expert]):
         bits = source.raw(name).reshape(-1).view(np.uint8)
-        flat[place : place + bits.size] = bits
-    return mx.array(run), places
+        flat[start : start + bits.size] = bits
+    return mx.array(run), offsets
 
 
-def _width(places: np.ndarray) -> int:
-    """The largest of 16, 8 and 4 that divides every place. Raises ValueError where none does."""
+def _width(offsets: np.ndarray) -> int:
+    """The largest of 16, 8 and 4 that divides every offset. Raises ValueError where none does."""
     for width in (16, 8, 4):
-        if not (places % np.uint64(width)).any():
+        if not (offsets % np.uint64(width)).any():
             return width
     raise ValueError("experts lie at addresses that 4 does not divide; safetensors files align to 8")

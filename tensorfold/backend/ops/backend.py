@@ -69,8 +69,8 @@ class OpsBackend(Backend[Fp8Weight, mx.array, Fp4Experts]):
     def load_experts(self, source: WeightSource, prefix: str, count: int) -> Fp4Experts:
         return linear.load_experts(source, prefix, count)
 
-    def expert_room(self, shapes: Shapes, slots: int) -> Fp4Room:
-        return Fp4Room(shapes, slots)
+    def expert_room(self, shapes: Shapes, entries: int) -> Fp4Room:
+        return Fp4Room(shapes, entries)
 
     # glue
     def embed(self, ids: mx.array, table: mx.array) -> mx.array:

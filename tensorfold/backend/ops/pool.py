@@ -8,31 +8,31 @@ import mlx.core as mx
 import numpy as np
 
 from tensorfold.backend.ops.linear import Fp4Experts, silence_special
-from tensorfold.backend.pool import Shapes, SlotArray
+from tensorfold.backend.pool import EntryArray, Shapes
 
 
 class Fp4Room:
-    """See `backend.pool.Room`; w1 and w3 of a slot are stacked, as `Fp4Experts` has them."""
+    """See `backend.pool.Room`; w1 and w3 of an entry are stacked, as `Fp4Experts` has them."""
 
-    def __init__(self, shapes: Shapes, slots: int, shared: bool | None = None):
+    def __init__(self, shapes: Shapes, entries: int, shared: bool | None = None):
         (up, code), (_, scale), _, _, (down, down_code), (_, down_scale) = shapes
 
-        def pair(rows: int, codes: int, scales: int) -> tuple[SlotArray, SlotArray]:
-            packed = SlotArray((slots, rows, codes // 4), mx.uint32, shared)
-            return packed, SlotArray((slots, rows, scales), mx.uint8, shared)
+        def pair(rows: int, codes: int, scales: int) -> tuple[EntryArray, EntryArray]:
+            packed = EntryArray((entries, rows, codes // 4), mx.uint32, shared)
+            return packed, EntryArray((entries, rows, scales), mx.uint8, shared)
 
         self._pairs = pair(2 * up, code, scale), pair(down, down_code, down_scale)
         w13, w2 = ((codes.array, scales.array) for codes, scales in self._pairs)
         self.weight = Fp4Experts(w13, w2)
 
-    def parts(self, slot: int) -> list[np.ndarray]:
-        (codes, scales), down = ((c.slot(slot), s.slot(slot)) for c, s in self._pairs)
+    def parts(self, entry: int) -> list[np.ndarray]:
+        (codes, scales), down = ((c.entry(entry), s.entry(entry)) for c, s in self._pairs)
         half, few = len(codes) // 2, len(scales) // 2
         return [codes[:half], scales[:few], codes[half:], scales[few:], *down]
 
-    def filled(self, slots: Sequence[int]) -> None:
+    def filled(self, entries: Sequence[int]) -> None:
         for codes, scales in self._pairs:
-            for slot in slots:
-                silence_special(codes.slot(slot), scales.slot(slot))
-            codes.put(slots)
-            scales.put(slots)
+            for entry in entries:
+                silence_special(codes.entry(entry), scales.entry(entry))
+            codes.put(entries)
+            scales.put(entries)

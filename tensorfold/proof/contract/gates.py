@@ -178,8 +178,8 @@ def _row_runs(proof: Proof, case: Case) -> Iterator[tuple[list[int], list[Array]
     counts = [n for n in proof.row_counts if n <= total]
     for count in counts:
         shuffled = np.argsort(Draw(count).words(total), kind="stable")[:count].tolist()
-        windows = {tuple(range(s, s + count)) for s in (0, (total - count) // 2, total - count)} | {tuple(shuffled)}
-        for rows in sorted(windows):
+        spans = {tuple(range(s, s + count)) for s in (0, (total - count) // 2, total - count)} | {tuple(shuffled)}
+        for rows in sorted(spans):
             yield list(rows), _rows(proof, case, rows), None
         for geometry in proof.kernel.geometries[1:] if count in (counts[0], counts[-1]) else ():
             yield shuffled, _rows(proof, case, shuffled), geometry
