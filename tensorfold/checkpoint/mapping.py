@@ -81,7 +81,7 @@ class Mapping:
 
     def alignment(self, entry: Entry) -> int:
         """The largest power of two, 16 at most, that divides the address of `array`."""
-        return 16 if self.why_copied(entry) else min(16, entry.start & -entry.start)
+        return 16 if self.why_copied(entry) else (entry.start | 16) & -(entry.start | 16)
 
     def _alias(self, entry: Entry, itemsize: int) -> mx.array | None:
         """None where the offset does not fit the item size or the tensor touches the tail beyond the last whole row."""

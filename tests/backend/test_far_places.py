@@ -36,6 +36,20 @@ def test_mapped_experts_keep_their_places() -> None:
         assert up[e].reshape(-1).tolist() == at[:4] and down[e].reshape(-1).tolist() == at[4:]
 
 
+def test_the_width_is_what_the_worst_place_allows() -> None:
+    """Whichever expert and matrix it is."""
+    good = np.full((3, 3), 2**32 + 48, np.uint64)
+    assert weights._width(good) == 16
+    for i in range(good.size):
+        for off, width in ((8, 8), (4, 4), (12, 4)):
+            places = good.copy()
+            places.flat[i] += np.uint64(off)
+            assert weights._width(places) == width
+        for off in (1, 2, 3, 6):
+            with pytest.raises(ValueError, match="4 does not divide"):
+                weights._width(places + np.uint64(off))
+
+
 def test_copied_experts_lie_one_behind_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of more than 4 GiB, of which only each tensor's first bytes are written."""
     size = 2**30 + 2**29 + 24

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tensorfold.testing import synthetic
@@ -34,3 +36,16 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("single") / "model"
     synthetic.write(folder, "tiny", seed=1, single_file=True, **SMALL)
     return folder
+
+
+@pytest.fixture
+def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New arrays hold no zeros and nothing of old ones, so that what nobody wrote is seen."""
+    empty = np.empty
+
+    def filled(*args: Any, **how: Any) -> np.ndarray:
+        out = empty(*args, **how)
+        out.reshape(-1).view(np.uint8).fill(0xA5)
+        return out
+
+    monkeypatch.setattr(np, "empty", filled)

@@ -58,6 +58,91 @@ def test_arrays_hold_the_files_bytes_at_any_offset(tmp_path: Path, pad: int, ali
             assert np.array(array.view(mx.uint8)).tobytes() == data[entry.start : entry.end], name
 
 
+@pytest.fixture(scope="module")
+def three_rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
+    """Three whole rows and part of one, no two places of which look alike."""
+    data = np.random.default_rng(5).integers(0, 100, 3 * ROW + 777, np.uint8).tobytes()
+    path = tmp_path_factory.mktemp("rows") / "shard"
+    path.write_bytes(data)
+    return path, data
+
+
+def windows(dtype: str, count: int) -> list[Entry]:
+    """A tensor at every place of a row, and at the borders of pages and rows; then of every length around those."""
+    item, last = BYTES[dtype], 3 * ROW + 777
+    nbytes = count * item
+    starts = [*range(ROW), *(ROW * k + d for k in (1, 2, 3) for d in range(-nbytes - 5, 9)), last - nbytes]
+    found = [Entry(dtype, (count,), at, at + nbytes) for at in starts if 0 <= at <= last - nbytes]
+    for start in (0, 1, ROW - 1, ROW, ROW + 4):
+        for end in (ROW, 2 * ROW, 3 * ROW):
+            lengths = {(end - start) // item + n for n in (-1, 0, 1)}
+            found += [Entry(dtype, (n,), start, start + n * item) for n in sorted(lengths) if n > 0]
+    return found
+
+
+@pytest.mark.parametrize(("dtype", "count"), [("I8", 5), ("F8_E8M0", 1), ("BF16", 3), ("F32", 3)])
+def test_an_array_at_every_offset_of_a_row(three_rows: tuple[Path, bytes], dtype: str, count: int) -> None:
+    """Aliased where its items fit the place and it ends in the whole rows, copied with a reason elsewhere; the bytes
+    are the file's, and its view's. Addresses as seen in the file: the mapping begins on a page."""
+    path, data = three_rows
+    plain, mapping = Mapping(path, len(data)), Mapping(path, len(data), mx.array)
+    found, expected, views = list[mx.array](), list[bytes](), list[bytes]()
+    for entry in windows(dtype, count):
+        right = data[entry.start : entry.end]
+        alias = mapping._alias(entry, BYTES[dtype])
+        assert (alias is not None) == (entry.start % BYTES[dtype] == 0 and entry.end <= 3 * ROW)
+        assert (alias is not None) == (mapping.why_copied(entry) is None) and plain.why_copied(entry)
+        found.append(plain.array(entry) if alias is None else alias)
+        expected.append(right)
+        views.append(mapping.raw(entry).tobytes())
+    assert views == expected
+    joined = mx.concatenate([a.view(mx.uint8).reshape(-1) for a in found])
+    assert np.array(joined).tobytes() == b"".join(expected)
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F32"])
+def test_a_copy_is_made_of_memory_that_fits_its_items(
+    three_rows: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    """A processor that does not forgive unaligned reads meets none."""
+    path, data = three_rows
+    mapping, plain, seen = Mapping(path, len(data)), mx.array, list[int]()
+
+    def array(memory: np.ndarray) -> mx.array:
+        seen.append(memory.ctypes.data % BYTES[dtype])
+        return plain(memory)
+
+    monkeypatch.setattr("tensorfold.checkpoint.mapping.mx.array", array)
+    for start in range(ROW - 9, ROW + 9):
+        mapping.array(Entry(dtype, (2,), start, start + 2 * BYTES[dtype]))
+    assert seen == [0] * 18
+
+
+@pytest.mark.parametrize("dtype", BYTES)
+def test_alignment_is_that_of_the_arrays_address(three_rows: tuple[Path, bytes], dtype: str) -> None:
+    """An alias lies where the file has it, behind a page's beginning; a copy where 16 divides."""
+    path, data = three_rows
+    plain, mapping = Mapping(path, len(data)), Mapping(path, len(data), mx.array)
+    address = mapping._bytes.ctypes.data
+    assert address % 4096 == 0
+    for entry in windows(dtype, 3):
+        where = 0 if mapping.why_copied(entry) else address + entry.start
+        assert mapping.alignment(entry) == max(n for n in (1, 2, 4, 8, 16) if where % n == 0), entry
+        assert plain.alignment(entry) == 16
+    for start, end in ((0, 0), (5, 5), (3 * ROW - 8, 3 * ROW + 4)):  # nothing is aliased there
+        assert mapping.alignment(Entry("I8", (end - start,), start, end)) == 16
+
+
+def test_rows_are_the_whole_file_but_for_its_partial_end(three_rows: tuple[Path, bytes]) -> None:
+    path, data = three_rows
+    mapping = Mapping(path, len(data), mx.array)
+    for end in (0, 1, ROW, 3 * ROW - 1, 3 * ROW):
+        rows = mapping.rows(end)
+        assert rows is not None and rows.shape == (3, ROW) and np.array(rows).tobytes() == data[: 3 * ROW]
+    assert mapping.rows(3 * ROW + 1) is None and mapping.rows(len(data)) is None
+    assert Mapping(path, len(data)).rows(ROW) is None
+
+
 def test_an_alias_is_taken_exactly_where_offset_and_place_allow(tmp_path: Path) -> None:
     path, entries, _ = shard(tmp_path, 0)
     wrapped: list[int] = []

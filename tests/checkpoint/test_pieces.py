@@ -56,6 +56,18 @@ def test_every_byte_comes_once(
     assert sum(sizes) == 2 * sum(n for _, n in CUTS) and max(sizes) <= part
 
 
+def test_reads_that_give_less_are_gone_on_with(
+    shard: ShardFile, reader: PieceReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, some = os.preadv, wanted(shard)
+    monkeypatch.setattr(os, "preadv", lambda fd, out, at: plain(fd, [out[0][:701]], at))
+    for _, out in some:
+        out.fill(0xA5)
+    reader.begin(some).wait()
+    for piece, out in some:
+        assert np.array_equal(out, BYTES[piece.start : piece.start + piece.nbytes]), piece.name
+
+
 def test_an_error_comes_when_every_read_has_ended(
     shard: ShardFile, reader: PieceReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:

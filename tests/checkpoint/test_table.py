@@ -201,14 +201,52 @@ def test_an_unreadable_page_is_an_error_naming_the_tensor(own: Path, monkeypatch
                 call()
 
 
-def test_reads_that_come_in_pieces_are_put_together(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("most", [1, 7, 1000, 4096])
+def test_reads_that_come_in_pieces_are_put_together(
+    own: Path, monkeypatch: pytest.MonkeyPatch, poisoned: None, most: int
+) -> None:
     """A read may give less than was asked for without being at the end."""
     with Checkpoint.open(own) as ck:
-        whole, some = ck.raw(NAME).tobytes(), ck.table(NAME).read([1, 5])
-        pread, preadv = os.pread, os.preadv
-        monkeypatch.setattr(os, "pread", lambda fd, n, at: pread(fd, min(n, 7), at))
-        monkeypatch.setattr(os, "preadv", lambda fd, out, at: preadv(fd, [out[0][:1000]], at))
-        assert ck.raw(NAME).tobytes() == whole and ck.table(NAME).read([1, 5]) == some
+        names = ["layers.3.attn.wq_a.scale", "layers.3.attn_norm.weight", "layers.3.attn.attn_sink"]
+        names += [NAME, OTHER, DENSE] if most > 1 else []
+        whole = {name: ck.view(name).tobytes() for name in names}
+        tables, rows = {name: ck.table(name) for name in (NAME, OTHER)}, [1, 5, 0, 5]
+        pread, preadv, calls = os.pread, os.preadv, list[int]()
+
+        def less(fd: int, out: list[memoryview], at: int) -> int:
+            calls.append(at)
+            return preadv(fd, [out[0][:most]], at)
+
+        monkeypatch.setattr(os, "pread", lambda fd, n, at: pread(fd, min(n, most), at))
+        monkeypatch.setattr(os, "preadv", less)
+        for name in names:
+            assert ck.raw(name).tobytes() == bytes(np.array(ck.array(name).view(mx.uint8))) == whole[name], name
+        assert tables[OTHER].load().tobytes() == ck.view(OTHER).tobytes()
+        for name, table in tables.items():
+            expected = [ck.view(name)[row].tobytes() for row in rows]
+            assert table.read(rows) == RowPool().read([(table, rows)])[0] == expected
+        assert len(calls) > sum(len(bits) // most for bits in whole.values())
+
+
+@pytest.mark.parametrize("which", range(4))
+@pytest.mark.parametrize("fault", ["one byte less", "nothing", "an error that passes"])
+def test_one_row_that_does_not_come_at_once_is_read_again(
+    own: Path, monkeypatch: pytest.MonkeyPatch, which: int, fault: str
+) -> None:
+    with Checkpoint.open(own) as ck:
+        table, rows, plain, calls = ck.table(NAME), [3, 1, 3, 199], os.pread, list[int]()
+        expected = [ck.view(NAME)[row].tobytes() for row in rows]
+
+        def pread(fd: int, count: int, at: int) -> bytes:
+            calls.append(at)
+            if len(calls) != which + 1:
+                return plain(fd, count, at)
+            if fault == "an error that passes":
+                raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            return plain(fd, count - 1, at) if fault == "one byte less" else b""
+
+        monkeypatch.setattr(os, "pread", pread)
+        assert table.read(rows) == expected
 
 
 def test_files_are_closed_with_the_checkpoint(own: Path) -> None:
