@@ -70,12 +70,17 @@ def make_logits_processors(
     frequency_penalty: float | None = None,
     frequency_context_size: int | None = None,
 ) -> Keywords:
-    """Bias and penalties, for the keyword `logits_processors`; penalties see all tokens before, not the last few."""
+    """Bias and penalties, for the keyword `logits_processors`; ValueError where only the last few tokens shall count.
+
+    repetition_penalty sees all tokens before; presence_penalty and frequency_penalty see the reply, as OpenAI defines
+    them.
+    """
     penalties = {"repetition": repetition_penalty, "presence": presence_penalty, "frequency": frequency_penalty}
     sizes = {"repetition": repetition_context_size, "presence": presence_context_size}
     for name, size in {**sizes, "frequency": frequency_context_size}.items():
         if size is not None and penalties[name]:
-            raise ValueError(f"{name}_context_size={size!r}: penalties see all tokens before, leave it out")
+            seen = "all tokens before" if name == "repetition" else "the whole reply, as OpenAI defines it"
+            raise ValueError(f"{name}_context_size={size!r}: this penalty sees {seen}, leave it out")
     return Keywords(logit_bias=logit_bias, **{f"{name}_penalty": value for name, value in penalties.items() if value})
 
 
@@ -131,6 +136,13 @@ def refuse_elsewhere(options: dict[str, Any]) -> None:
         value = options.pop(name, None)
         if value is not None and value is not False and value != {}:
             raise TypeError(f"{name}={shown(value)} is not there: {way}")
+
+
+def refuse_unshown(name: str, options: Mapping[str, Any], *words: str) -> None:
+    """Raises TypeError for log-probabilities that `name` would compute and show nobody."""
+    for word in words:
+        if options.get(word) is not None:
+            raise TypeError(f"{word}={shown(options[word])}: {name} shows none, model.generate's reply has them")
 
 
 def limits_of(max_tokens: Any, count: int) -> list[Any]:

@@ -23,7 +23,7 @@ from tensorfold.keywords import (
 )
 from tensorfold.requests import Request
 from tensorfold.results import Piece, cut, one_of
-from tensorfold.rounds import Call, enter, opener, pieces, results
+from tensorfold.rounds import Call, enter, held, opener, pieces, results
 from tensorfold.text.chat import ASSISTANT, SYSTEM, USER, ChatPrompt, encode_chat, reply_detokenizer
 from tensorfold.text.messages import conversations
 from tensorfold.text.replies import ReplyParser, ToolCall
@@ -106,7 +106,8 @@ def stream_chat(desk: Desk, messages: Any, tools: Any, options: Mapping[str, Any
     if many:
         raise ValueError("stream_chat takes one conversation, not a list of them: stream each, or use chat")
     call = Call.of(options)
-    return _pieces(desk, turn, enter(desk, opener(turn.request, call), call), call)
+    handle = enter(desk, opener(turn.request, call), call)
+    return held(handle, _pieces(desk, turn, handle, call))
 
 
 def _pieces(desk: Desk, turn: _Turn, handle: SlotHandle, call: Call) -> Generator[ChatPiece]:

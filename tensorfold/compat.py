@@ -22,13 +22,14 @@ from tensorfold.calls import (
     make_sampler,
     prompt_of,
     refuse_elsewhere,
+    refuse_unshown,
 )
 from tensorfold.engine.reply import TokenLogprobs
 from tensorfold.handle import SlotHandle
-from tensorfold.keywords import OnePrompt, StreamKeywords
+from tensorfold.keywords import LoadKeywords, OnePrompt, StreamKeywords
 from tensorfold.model import Model
-from tensorfold.results import Generation
-from tensorfold.rounds import Call, begin, generation, pieces, results
+from tensorfold.results import Generation, Piece
+from tensorfold.rounds import Call, begin, generation, held, pieces, results
 from tensorfold.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class GenerationResponse:
 
     prompt_tps, generation_tps: tokens a second, 0.0 until known. peak_memory: GB (10^9 bytes). finish_reason: on the
     last one, stop, length or cancelled; a cancelled reply ends with a response of its own, whose token is the eos.
+    prompt_logprobs: on the last one, one entry for each token of the prompt after the first, if asked for.
     """
 
     text: str
@@ -57,6 +59,7 @@ class GenerationResponse:
     generation_tps: float
     peak_memory: float
     finish_reason: str | None = None
+    prompt_logprobs: list[TokenLogprobs] | None = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ def load(
     lazy: bool = False,
     *,
     trust_remote_code: bool = False,
-    **options: Any,
+    **options: Unpack[LoadKeywords],
 ) -> tuple[Model, Tokenizer]:
     """`Model.load(path, **options)` and its tokenizer. lazy and trust_remote_code change nothing: weights are mapped
     where they can be, and no code of a checkpoint is ever run. TypeError for adapters and changed configs."""
@@ -112,6 +115,7 @@ def generate(model: Model, *, prompt: OnePrompt, verbose: bool = False, **option
 def generate(model: Model, tokenizer: Any = None, prompt: Any = None, verbose: bool = False, **options: Any) -> str:
     """The text of one reply. Keywords as in Model.generate, and sampler, logits_processors;
     verbose prints as it goes."""
+    refuse_unshown("generate", options, "logprobs", "prompt_logprobs")
     text, last = "", None
     for last in _open("generate", model, tokenizer, prompt, options):
         text += last.text
@@ -152,7 +156,8 @@ def _open(
     prompts, many = ids_of(model, prompt_of(name, model, tokenizer, prompt), options)
     if many:
         raise ValueError(f"{name} takes one prompt, not a list of prompts: batch_generate takes a list")
-    return _responses(model, *begin(model.desk, prompts[0], keywords_of(model, prompts[0], options)))
+    handle, call = begin(model.desk, prompts[0], keywords_of(model, prompts[0], options))
+    return held(handle, _responses(model, handle, call))
 
 
 def batch_generate(
@@ -170,6 +175,7 @@ def batch_generate(
     prompts, many = ids_of(model, prompt_of("batch_generate", model, tokenizer, prompts, "prompts"), options)
     if not many:
         raise TypeError("batch_generate takes a list of prompts, each a str or a list of ids")
+    refuse_unshown("batch_generate", options, "prompt_logprobs")
     limits = limits_of(max_tokens, len(prompts))
     if return_logprobs:
         options.setdefault("logprobs", 0)
@@ -212,19 +218,19 @@ def _responses(model: Model, handle: SlotHandle, call: Call) -> Generator[Genera
             for i, token in enumerate(piece.tokens):
                 count += 1
                 entry = piece.logprobs[i] if piece.logprobs else None
-                ended = (piece.text, piece.finish_reason) if i == last else ("", None)
-                yield _response(handle, token, entry, count, *ended)
+                yield _response(handle, token, entry, count, piece if i == last else None)
             if piece.finish_reason is not None and last < 0:  # cancelled: no token of its own tells it
-                yield _response(handle, model.tokenizer.eos_id, None, count, piece.text, piece.finish_reason)
+                yield _response(handle, model.tokenizer.eos_id, None, count, piece)
 
 
 def _response(
-    handle: SlotHandle, token: int, logprobs: TokenLogprobs | None, count: int, text: str, finish_reason: str | None
+    handle: SlotHandle, token: int, logprobs: TokenLogprobs | None, count: int, ended: Piece | None
 ) -> GenerationResponse:
-    stats = handle.stats
+    """ended: the piece whose last token this is."""
+    stats, piece = handle.stats, ended or Piece("", [])
     return GenerationResponse(
-        text, token, logprobs, stats.prompt_tokens, stats.prompt_tps or 0.0, count, stats.generation_tps or 0.0,
-        stats.peak_memory / 1e9, finish_reason,
+        piece.text, token, logprobs, stats.prompt_tokens, stats.prompt_tps or 0.0, count, stats.generation_tps or 0.0,
+        stats.peak_memory / 1e9, piece.finish_reason, piece.prompt_logprobs,
     )  # fmt: skip
 
 

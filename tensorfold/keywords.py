@@ -1,4 +1,4 @@
-"""The keywords of generate, stream, open, extend and chat, and the forms of a prompt, as types; checks no value.
+"""The keywords of load, generate, stream, open, extend and chat, and the forms of a prompt, as types. Checks no value.
 
 The names that are taken follow from these types, so that what a type checker knows and what a call takes are one.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Protocol, SupportsFloat, SupportsIndex, TypeAlias, TypedDict
 
 
@@ -33,6 +34,25 @@ AnyPrompt: TypeAlias = "OnePrompt | Prompts"
 Messages: TypeAlias = "Sequence[Mapping[str, Any]]"
 Conversations: TypeAlias = "Sequence[Messages]"
 Tools: TypeAlias = "Sequence[Mapping[str, Any]] | None"
+
+
+class LoadKeywords(TypedDict, total=False):
+    """What Model.load takes beside a path."""
+
+    draft: bool | None
+    max_slots: int
+    max_context: int | None
+    backend: str | None
+    prefix_bytes: int
+    snapshot_tokens: int
+    draft_policy: str
+    engram: str
+    experts: str
+    expert_bytes: int | None
+    revision: str | None
+    token: str | bool | None
+    cache_dir: str | Path | None
+    progress: bool | None
 
 
 class SamplingKeywords(TypedDict, total=False):

@@ -72,6 +72,7 @@ class Model:
         max_slots: sequences open at once, 1..16.
         max_context: positions a slot may reach, by default what the config allows.
         backend: "ops", or None to choose. prefix_bytes: budget of kept prompt beginnings, 0 for none.
+        snapshot_tokens: of a long prompt a beginning is kept every so many tokens.
         draft_policy: "measured" drafts as much as drafts pay, "fixed" always drafts max_drafts.
         engram: "disk" reads the rows of the Engram tables from their files as tokens ask, "ram" copies the tables into
         memory, "auto" does so where everything fits into half of it; the tokens are the same.
@@ -154,16 +155,31 @@ class Model:
         """Replies to one prompt, or to a list of them (a list in is a list out); more prompts than slots queue.
 
         prompt: str, ids, or a list of such. n: so many replies to each prompt with seeds drawn apart (a list out).
-        Keywords: max_tokens, temperature (or temp), top_p, top_k, min_p, repetition_penalty (over prompt and reply),
-        presence_penalty and frequency_penalty (OpenAI's, over the reply), logit_bias, stop, stop_token_ids, ignore_eos,
-        min_tokens (so many tokens before an eos, a stop id or a stop string counts), seed (a list for several prompts),
-        logprobs, prompt_logprobs (0..20 likeliest tokens beside each token of the prompt; such a prompt reuses no kept
-        beginning), skip_special_tokens (False shows them in `text`), draft, max_drafts, add_bos, parse_special,
-        prompt_progress_callback(done, total).
-        on_result(i, generation): called with each reply as it ends.
+
+        How a reply is drawn:
+        temperature, temp: 0 is greedy, the default. seed: 0..2^64-1, or one for each prompt; drawn where not given.
+        top_p, min_p: 0..1, of the probabilities at temperature 1. top_k: so many tokens; 0 is off.
+        repetition_penalty: over prompt and reply, above 0, 1 is off.
+        presence_penalty, frequency_penalty: OpenAI's, over the reply, -2..2. logit_bias: {id: added}, -inf bans it.
+        draft: False drafts nothing. max_drafts: so many a round at most; neither changes a token.
+
+        Where it ends:
+        max_tokens: so many tokens at most (256). stop: a string or several, before which the text is cut.
+        stop_token_ids: ids that end it as an eos does. ignore_eos: True goes on behind an eos.
+        min_tokens: so many tokens before an eos, a stop id or a stop string counts.
+        cancel: a threading.Event; once it is set, by any thread, replies end with finish_reason "cancelled".
+
+        What is told:
+        logprobs, prompt_logprobs: 0..20 likeliest tokens beside each of the reply, or of the prompt, which then reuses
+        no kept beginning. skip_special_tokens: False shows them in `text`.
+        on_result: called with (i, generation) as each reply ends.
+        prompt_progress_callback: called with (done, total) prompt tokens.
+
+        How the prompt is read, and when it begins:
+        add_bos: False leaves the bos out. parse_special: True makes special tokens of what text spells.
         wait: how long for the first slot when all are open: True, seconds, or False for CapacityError at once. By
         default as long as somebody may free one: CapacityError where open handles of this thread hold them all.
-        cancel: a threading.Event; once it is set, by any thread, replies end with finish_reason "cancelled".
+
         Raises ValueError or TypeError before anything is computed. A single reply that fails raises what ended it, as
         NumericError when logits are not finite; in a list it has finish_reason "error" and `error`, and others go on.
         """
@@ -177,7 +193,8 @@ class Model:
         Keywords as in `generate` but on_result, with wait=False by default: CapacityError when all slots are open.
         Arguments are checked, and a slot is waited for, at the call.
         """
-        return rounds.pieces(self.desk, *rounds.begin(self.desk, prompt, options))
+        handle, call = rounds.begin(self.desk, prompt, options)
+        return rounds.held(handle, rounds.pieces(self.desk, handle, call))
 
     @overload
     def chat(

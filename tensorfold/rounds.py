@@ -17,7 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from tensorfold.arguments import ParameterTypeError, flag_or_number, shown
 from tensorfold.desk import Desk
@@ -30,6 +30,7 @@ from tensorfold.requests import Request, prompt_progress
 from tensorfold.results import Generation, Piece
 
 R = TypeVar("R")
+P = TypeVar("P")
 ATTENDED_S = 10.0
 LOOK_S = 0.05  # how often who waits looks for what nobody tells: a cancel, a dropped handle, an abandoned reply
 
@@ -168,6 +169,19 @@ def pieces(desk: Desk, handle: SlotHandle, call: Call) -> Generator[Piece]:
             if handle.error is not None:
                 raise handle.error
             yield piece
+
+
+def held(handle: SlotHandle, gains: Generator[P]) -> Generator[P]:
+    """`gains` as a caller gets them: closing or dropping them frees the slot, before the first one, too."""
+
+    def begun() -> Generator[P | None]:
+        with closing(handle), closing(gains):
+            yield None  # a generator that has not begun would run no end
+            yield from gains
+
+    made = begun()
+    next(made)
+    return cast("Generator[P]", made)
 
 
 def finish(desk: Desk, handle: SlotHandle, call: Call) -> None:

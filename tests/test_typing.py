@@ -8,10 +8,11 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
-from tensorfold.keywords import ChatKeywords, Keywords, names
+from tensorfold.keywords import ChatKeywords, GenerateKeywords, LoadKeywords, ScoreKeywords, names
 from tensorfold.model import Model
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,6 +48,9 @@ reveal_type(model.chat([{"role": "user", "content": "a"}], n=2)[0].content)  # s
 reveal_type(tensorfold.generate(model, prompt=tokenizer.apply_chat_template([{"role": "user"}])))  # str
 reveal_type(tokenizer.apply_chat_template([{"role": "user", "content": "a"}], tokenize=False))  # str
 reveal_type(tokenizer.convert_tokens_to_ids(["a"]))  # list[int | None]
+reveal_type(tensorfold.load("a", None, lazy=True, max_slots=2, cache_dir=Path("b"))[0])  # Model
+tensorfold.load("a", max_slot=2)  # error
+tensorfold.load("a", experts=3)  # error
 tensorfold.generate(model, "a", tokenizer)  # error
 tensorfold.stream_generate(model, tokenizer)  # error
 tensorfold.generate(model, "a", max_new_tokens=3)  # error
@@ -61,7 +65,7 @@ model.chat([{"role": "user"}], add_bos=False)  # error
 model.score("a", "b", temperature=1)  # error
 tensorfold.generate("a", model)  # error
 """
-HEAD = "import numpy as np\nimport tensorfold\nmodel, tokenizer = tensorfold.load('a')\n"
+HEAD = "from pathlib import Path\nimport numpy as np\nimport tensorfold\nmodel, tokenizer = tensorfold.load('a')\n"
 
 
 def checked(*files: Path, folder: Path) -> list[str]:
@@ -102,8 +106,23 @@ def test_a_users_code_is_typed(tmp_path: Path) -> None:
             assert not told, (line, told)
 
 
-@pytest.mark.parametrize("kind,method", [(Keywords, Model.open), (ChatKeywords, Model.chat)])
+SAYS = [(GenerateKeywords, Model.generate), (ChatKeywords, Model.chat), (ScoreKeywords, Model.score)]
+
+
+@pytest.mark.parametrize("kind,method", SAYS)
 def test_help_names_every_keyword(kind: type, method: object) -> None:
     """The docstring of a call, or of the one that it points to, has each keyword that the type has."""
     text = f"{method.__doc__}\n{Model.generate.__doc__}"
     assert [name for name in sorted(names(kind)) if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_help_says_what_each_keyword_of_generate_and_load_does() -> None:
+    """Each has its "name: what it is", perhaps with others of its kind."""
+    for kind, method in ((GenerateKeywords, Model.generate), (LoadKeywords, Model.load)):
+        said = re.findall(r"(\w+(?:, \w+)*): ", method.__doc__ or "")
+        assert sorted(names(kind) - {name for some in said for name in some.split(", ")}) == []
+
+
+def test_the_keywords_of_load_are_those_of_the_model() -> None:
+    taken = get_type_hints(Model.load)
+    assert get_type_hints(LoadKeywords) == {k: v for k, v in taken.items() if k not in ("path", "return")}

@@ -11,12 +11,12 @@ from functools import cached_property
 
 import numpy as np
 
+from tensorfold.engine import schedule
 from tensorfold.network.replay import Replay
 from tensorfold.network.row_check import row_dependent_operations
 from tensorfold.receipt.finding import Finding, holds
 from tensorfold.receipt.runner import Call, Result, Runner, Session
 
-MOST = 16  # rows of decoding slots in a launch
 CHUNK = 64
 PREFIX = 120  # a bucket of compressed rows ends at 64 and 128, a page at 128
 STEPS, WIDTH = 8, 4
@@ -54,7 +54,7 @@ class RowLaw:
             out.append(Result(np.concatenate(logits), session.rows(0)))
         return out
 
-    def one_launch(self, counts: Sequence[int] = range(1, MOST + 1)) -> Finding:
+    def one_launch(self, counts: Sequence[int] = range(1, schedule.ROWS + 1)) -> Finding:
         """R rows in one launch equal one at a time."""
         broken = []
         for count in counts:

@@ -86,11 +86,9 @@ def encode_chat(
 
     messages: mappings with role (system, developer, user, assistant, tool), content (str, None or text parts), and for
     assistants reasoning_content and tool_calls, for tools tool_call_id. thinking: on unless False or effort "none".
-    reasoning_effort: 1..100, minimal, low, medium, high, xhigh, max, ultra or none. tool_choice:
-    auto, none or required.
-    response_format: as OpenAI's, or a bare JSON schema. continue_final_message:
-    the last message, an assistant's, goes on.
-    where: what errors call `messages`.
+    reasoning_effort: 1..100, minimal, low, medium, high, xhigh, max, ultra or none.
+    tool_choice: auto, none or required. response_format: as OpenAI's, or a bare JSON schema.
+    continue_final_message: the last message, an assistant's, goes on. where: what errors call `messages`.
     ValueError and TypeError name the message; images are refused, for this library runs the text model only.
     """
     library = recipe()

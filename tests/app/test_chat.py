@@ -295,10 +295,16 @@ def test_without_max_tokens_a_reply_may_fill_the_context(model: Model) -> None:
     pieces.close()
 
 
-def test_a_dropped_stream_frees_its_slot(model: Model) -> None:
-    for _ in itertools.islice(model.stream_chat(DOG, thinking=False, max_tokens=40), 1):
+@pytest.mark.parametrize("pieces", [0, 1])
+def test_a_stream_that_ends_early_frees_its_slot_at_once(model: Model, pieces: int) -> None:
+    """Closed or dropped, also before its first piece."""
+    made = model.stream_chat(DOG, thinking=False, max_tokens=40)
+    assert len(list(itertools.islice(made, pieces))) == pieces and repr(model).endswith(" 1 slots open)")
+    made.close()
+    assert repr(model).endswith(" 0 slots open)") and next(made, None) is None
+    for _ in itertools.islice(model.stream_chat(DOG, thinking=False, max_tokens=40), pieces):
         pass
-    assert model.generate("x", max_tokens=1) and repr(model).endswith(" 0 slots open)")
+    assert repr(model).endswith(" 0 slots open)")
 
 
 def test_special_tokens_in_a_reply_are_no_content(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:

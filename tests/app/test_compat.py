@@ -90,6 +90,22 @@ def test_samplers_become_keywords(model: Model) -> None:
     assert text == want.text
 
 
+def test_penalties_become_keywords(model: Model) -> None:
+    """Those of mlx-lm by name and place; 0 is off there, whatever its context."""
+    choices = {"presence_penalty": 1.5, "frequency_penalty": 0.75}
+    want = plain(model, max_tokens=12, **choices)
+    assert want.tokens != plain(model, max_tokens=12).tokens
+    for made in (make_logits_processors(**choices), make_logits_processors(None, 0.0, 20, 1.5, None, 0.75)):
+        assert dict(made) == {"logit_bias": None, **choices}
+        assert tensorfold.generate(model, PROMPT, max_tokens=12, logits_processors=made) == want.text
+
+
+def test_the_last_response_has_the_prompts_log_probabilities(model: Model) -> None:
+    want = plain(model, max_tokens=4, prompt_logprobs=2).prompt_logprobs
+    made = list(tensorfold.stream_generate(model, PROMPT, max_tokens=4, prompt_logprobs=2))
+    assert want and [r.prompt_logprobs for r in made] == [None] * (len(made) - 1) + [want]
+
+
 def test_no_limit_means_what_the_context_leaves(model: Model) -> None:
     pieces = tensorfold.stream_generate(model, PROMPT, max_tokens=-1)
     next(pieces)

@@ -258,8 +258,11 @@ def test_a_download_shows_bars_as_the_load_does(
 @pytest.mark.parametrize(
     "text", ["./x/y", "/nowhere/model", "~/nowhere", "a/b/c", "model", "", "x/", "../x", "a\\b", "tests/none"]
 )
-def test_what_looks_like_a_path_is_not_looked_up_on_the_hub(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
+def test_what_looks_like_a_path_is_not_looked_up_on_the_hub(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here" / "tests").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
     assert looks_local(text)
     with pytest.raises(FileNotFoundError, match="no such folder"):
         resolve(text)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import gc
 import hashlib
 import time
+from functools import partial
+from itertools import islice
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
+import tensorfold
 from tensorfold import CapacityError, Model
 from tests.engine.kit import CALM, ids, run, sampling
 
@@ -52,6 +55,20 @@ def test_more_open_slots_than_there_are_is_an_error_and_closing_frees(small):
         with small.open(ids(3), max_tokens=2) as handle:
             pass
         handle.fork()
+
+
+@pytest.mark.parametrize("end", ["close", "drop"])
+@pytest.mark.parametrize("pieces", [0, 1])
+def test_a_stream_that_ends_early_frees_its_slot_at_once(calm, end, pieces):
+    """Also before its first piece, and without a round or another call."""
+    for begin in (calm.stream, partial(tensorfold.stream_generate, calm)):
+        made = begin(ids(3), max_tokens=5)
+        assert len(list(islice(made, pieces))) == pieces and repr(calm).endswith(" 1 slots open)")
+        if end == "close":
+            made.close()
+        else:
+            del made
+        assert repr(calm).endswith(" 0 slots open)")
 
 
 def test_generate_waits_for_open_slots_and_says_when_none_will_come(small):
