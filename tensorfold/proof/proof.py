@@ -11,6 +11,7 @@ from typing import Any
 
 from tensorfold.kernels.kernel import Array, Geometry, Kernel, Launch
 from tensorfold.kernels.source import SourceError, included_files
+from tensorfold.proof.far import Holed
 
 ALL = ("host", "cuda", "metal")
 
@@ -59,14 +60,29 @@ class Case:
 
 
 @dataclass(frozen=True)
+class Far:
+    """A case whose rows the kernel is given far apart: `arrays` stand for the case's, its outputs are the case's.
+
+    `cut` is (front, all): a launch of `all` rows (or columns) of which the first `front` lie before the outputs' hole;
+    only their threadgroups run. None: outputs are whole and every threadgroup runs.
+    """
+
+    case: Case
+    arrays: tuple[Array | Holed, ...]
+    cut: tuple[int, int] | None = None
+    geometry: Geometry | None = None
+
+
+@dataclass(frozen=True)
 class Proof:
     """A kernel and what judges it.
 
     reference(*arrays, **options) -> float64 (or integer) arrays, one an output: the published mathematics.
     stated(*arrays, **options) -> the very bits of every output, float32 operations in the order the source states.
-    cases() -> the inputs the contract runs. `row_inputs` name the inputs whose first axis is rows; every output then
-    has rows first too. `row_counts` are the numbers of rows it is launched with. `known` maps a part of a finding's
-    text to the reason why it is accepted.
+    cases() -> the inputs the contract runs. once() -> inputs of real sizes, which run once in every geometry and are in
+    no digest. far() -> cases whose places lie far apart; with `rows_apart` the rows of cases do, too. `row_inputs` name
+    the inputs whose first axis is rows; every output then has rows first too. `row_counts` are the numbers of rows it
+    is launched with. `known` maps a part of a finding's text to the reason why it is accepted.
     """
 
     kernel: Kernel
@@ -77,6 +93,9 @@ class Proof:
     cases: Callable[[], Sequence[Case]]
     row_inputs: tuple[str, ...] = ()
     row_counts: tuple[int, ...] = tuple(range(1, 17))
+    rows_apart: bool = True
+    once: Callable[[], Sequence[Case]] = tuple
+    far: Callable[[], Sequence[Far]] = tuple
     known: Mapping[str, str] = field(default_factory=dict)
 
     @property

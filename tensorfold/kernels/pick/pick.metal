@@ -11,10 +11,11 @@ template <int COUNT>  // parts of a row
     device bool* finite,              // [R]
     uint3 threadgroup_position_in_grid [[threadgroup_position_in_grid]],
     uint thread_index_in_simdgroup [[thread_index_in_simdgroup]]) {
-  uint row = threadgroup_position_in_grid.x, lane = thread_index_in_simdgroup;
+  ulong row = threadgroup_position_in_grid.x;
+  uint lane = thread_index_in_simdgroup;
   uint best = 0u, at = 0u, flaw = 0u;
   for (uint i = lane; i < uint(COUNT); i += 32u) {
-    uint from = (row * uint(COUNT) + i) * 3u;
+    ulong from = (row * uint(COUNT) + i) * 3u;
     uint key = parts[from], token = parts[from + 1u];
     at = key > best ? token : at;
     best = p_maxu(best, key);

@@ -11,6 +11,8 @@ import numpy as np
 from tensorfold.kernels.kernel import Array, Kernel, Launch, as_mlx, as_numpy
 from tensorfold.kernels.launch import BuildError, first_errors, launcher
 from tensorfold.proof.host import program
+from tensorfold.proof.host.holes import run_far
+from tensorfold.proof.proof import Far
 
 Failure = (BuildError, RuntimeError)
 
@@ -58,6 +60,11 @@ class HostBench:
         done = program.execute(kernel, arrays, launch, offsets=offsets, **how)
         self.shared_bytes[kernel.name] = max(self.shared_bytes.get(kernel.name, 0), done.shared_bytes)
         return done.outputs
+
+    def far(self, kernel: Kernel, far: Far) -> list[Array]:
+        """The outputs of a launch of arrays with holes."""
+        self.runs += 1
+        return run_far(kernel, far)
 
     def contained(
         self, kernel: Kernel, arrays: Sequence[Array], launch: Launch, expected: Sequence[Array]

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from tensorfold.kernels.kernel import Array, Launch
+from tensorfold.kernels.kernel import Array, Geometry, Launch
 from tensorfold.kernels.launch import BuildError
 from tensorfold.proof.contract.bench import DeviceBench, Failure, HostBench, same
+from tensorfold.proof.contract.real import Real, prepare_real, prompts, real_launches, row_cases
 from tensorfold.proof.contract.value import outside, values
 from tensorfold.proof.host.check import check
 from tensorfold.proof.host.mlx_text import generate
@@ -67,11 +68,13 @@ class Judgement:
 
 
 def judge(
-    proof: Proof, bench: Bench, prepared: Sequence[Prepared] | None = None, first_only: bool = False
-) -> Judgement:
+    proof: Proof, bench: Bench, prepared: Sequence[Prepared] | None = None, first_only: bool = False,
+    real: Real | None = None,
+) -> Judgement:  # fmt: skip
     """All gates on all cases; with `first_only` stops at the first finding (for planted mistakes)."""
     judgement = Judgement()
-    for finding in _judge(proof, bench, prepare_cases(proof) if prepared is None else prepared, judgement, first_only):
+    prepared, real = prepare_cases(proof) if prepared is None else prepared, real or prepare_real(proof)
+    for finding in _judge(proof, bench, prepared, real, judgement, first_only):
         judgement.findings.append(finding)
         if first_only:
             break
@@ -79,7 +82,7 @@ def judge(
 
 
 def _judge(
-    proof: Proof, bench: Bench, prepared: Sequence[Prepared], judgement: Judgement, quick: bool
+    proof: Proof, bench: Bench, prepared: Sequence[Prepared], real: Real, judgement: Judgement, quick: bool
 ) -> Iterator[Finding]:
     cases = [p.case for p in prepared]
     try:
@@ -87,6 +90,7 @@ def _judge(
         if not quick:
             yield from source(proof, bench, cases[0].arrays, first)
             bench.prepare(proof.kernel, [*case_launches(proof, cases), *row_launches(proof, cases)])
+            bench.prepare(proof.kernel, real_launches(proof, cases, real))
             bench.prepare(proof.kernel, case_launches(proof, cases), track=True)
     except (*Failure, ValueError) as error:
         yield Finding(1, cases[0].name, str(error))
@@ -102,10 +106,14 @@ def _judge(
         ran.append((case, base))
         judgement.outputs.append(base)
         yield from first_run(proof, ready, base, judgement)
+    yield from far(proof, bench, real)
     for case, base in ran:
         yield from containment(proof, bench, case, base)
     for case, base in ran:
         yield from order(proof, bench, case, base)
+    for case, base in ran:
+        yield from prompt(proof, bench, case, base)
+    yield from once(proof, bench, real)
 
 
 def case_launches(proof: Proof, cases: Sequence[Case]) -> list[tuple[Sequence[Array], Launch]]:
@@ -168,6 +176,45 @@ def order(proof: Proof, bench: Bench, case: Case, base: Sequence[Array]) -> Iter
     smallest = min(max(a.itemsize, proof.kernel.alignment.get(n, 1)) for n, a in zip(proof.kernel.inputs, case.arrays))
     for shift in range(1, 16 // smallest):
         yield from differs(f"addresses shifted by {shift}", case.arrays, None, base, shift=shift)
+
+
+def far(proof: Proof, bench: Bench, real: Real) -> Iterator[Finding]:
+    """Gates 3 and 4 with rows and places beyond 4 GiB, of which a host reserves addresses alone."""
+    if not isinstance(bench, HostBench):
+        return
+    for each, stated in real.far:
+        try:
+            got = bench.far(proof.kernel, each)
+        except Failure as error:
+            yield Finding(4, each.case.name, f"far apart: {error}")
+            continue
+        if not same(got, stated):
+            yield Finding(3, each.case.name, f"far apart: {difference(got, stated)}")
+
+
+def prompt(proof: Proof, bench: Bench, case: Case, base: Sequence[Array]) -> Iterator[Finding]:
+    """Gate 3 with as many rows as a prompt's launches have."""
+    for rows, made, geometry in prompts(proof, case) if row_cases(proof, [case]) else ():
+        yield from _run_once(proof, bench, made, geometry, [y[rows] for y in base], f"{len(rows)} rows")
+
+
+def once(proof: Proof, bench: Bench, real: Real) -> Iterator[Finding]:
+    """Gate 3 on inputs of real sizes, in every geometry."""
+    for case, stated in real.once:
+        for geometry in proof.kernel.geometries:
+            yield from _run_once(proof, bench, case, geometry, stated, f"geometry {dict(geometry)}")
+
+
+def _run_once(
+    proof: Proof, bench: Bench, case: Case, geometry: Geometry, expected: Sequence[Array], what: str
+) -> Iterator[Finding]:
+    try:
+        got = bench.run(proof.kernel, case.arrays, proof.launch(case, geometry))
+    except Failure as error:
+        yield Finding(3, case.name, f"{what}: {error}")
+        return
+    if not same(got, expected):
+        yield Finding(3, case.name, f"{what}: {difference(got, expected)}")
 
 
 def _row_runs(proof: Proof, case: Case) -> Iterator[tuple[list[int], list[Array], Any]]:

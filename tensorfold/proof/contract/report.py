@@ -15,6 +15,7 @@ from tensorfold.kernels.source import SourceError
 from tensorfold.proof.contract.bench import DeviceBench, HostBench
 from tensorfold.proof.contract.gates import Prepared, case_launches, judge, prepare_cases
 from tensorfold.proof.contract.limits import problems
+from tensorfold.proof.contract.real import Real, prepare_real
 from tensorfold.proof.proof import Mistake, Proof
 
 DIGESTS = Path(__file__).with_name("digests.json")
@@ -85,11 +86,11 @@ def run_contract(
     """The whole contract of one kernel; its bits must have the digest `stored`, where one is given."""
     started, before = time.perf_counter(), bench.runs
     result = Result(proof.name, bench.name)
-    prepared = prepare_cases(proof)
+    prepared, real = prepare_cases(proof), prepare_real(proof)
     cases = [ready.case for ready in prepared]
     result.cases = len(cases)
     try:
-        judgement = judge(proof, bench, prepared)
+        judgement = judge(proof, bench, prepared, real=real)
     except (SourceError, TypeError) as error:
         result.findings.append(f"gate 1: {error}")
         return result
@@ -106,7 +107,7 @@ def run_contract(
         result.missed.append(f"{len(proof.mistakes)} planted mistakes, at least 2 are owed")
     for mistake in proof.mistakes if mistakes else ():
         if bench.name in mistake.backends:
-            verdict = plant(proof, mistake, bench, prepared)
+            verdict = plant(proof, mistake, bench, prepared, real)
             (result.missed if verdict else result.red).append(mistake.name + verdict)
     shared = bench.shared_bytes.get(proof.name, 0) if isinstance(bench, HostBench) else 0
     result.limits = problems(proof.kernel, case_launches(proof, cases), shared)
@@ -115,13 +116,14 @@ def run_contract(
 
 
 def plant(
-    proof: Proof, mistake: Mistake, bench: HostBench | DeviceBench, prepared: Sequence[Prepared] | None = None
-) -> str:
+    proof: Proof, mistake: Mistake, bench: HostBench | DeviceBench, prepared: Sequence[Prepared] | None = None,
+    real: Real | None = None,
+) -> str:  # fmt: skip
     """Empty when the planted mistake turns a gate from 2 to 4 red, else what it did instead."""
     if "host" not in mistake.backends:
         return ": names backends without host"
     try:
-        findings = judge(proof.planted(mistake), bench, prepared, first_only=True).findings
+        findings = judge(proof.planted(mistake), bench, prepared, first_only=True, real=real).findings
     except SourceError as error:
         return f": {error}"
     if not findings:

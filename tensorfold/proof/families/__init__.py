@@ -64,4 +64,7 @@ def _joined(family: str, kernel: Kernel) -> Proof:
         mistakes=mistakes.MISTAKES[name],
         cases=getattr(cases, name),
         row_inputs=cases.ROWS[name],
+        rows_apart=name not in getattr(cases, "ROWS_SEE_ALL", ()),
+        once=getattr(cases, "ONCE", {}).get(name, tuple),
+        far=getattr(cases, "FAR_CASES", {}).get(name, tuple),
     )

@@ -33,8 +33,9 @@ def runtime() -> ctypes.CDLL:
         sources = [str(_FOLDER / name) for name in _SOURCES]
         build(path, [*flags, *sources, "-x", "none", "-lstdc++"])
     library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-    library.tf_buffer.restype = ctypes.c_void_p
+    library.tf_buffer.restype = library.tf_holed.restype = ctypes.c_void_p
     library.tf_buffer.argtypes = [ctypes.c_ulong, ctypes.c_ulong, ctypes.c_int, ctypes.c_int]
+    library.tf_holed.argtypes = [ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_int]
     for name in ("tf_read_only", "tf_release", "tf_spilled", "tf_unwritten"):
         getattr(library, name).argtypes = [ctypes.c_void_p]
     library.tf_spilled.restype = library.tf_unwritten.restype = ctypes.c_ulong
@@ -75,6 +76,22 @@ class Buffers:
             self._runtime.tf_read_only(address)
         return address
 
+    def put_apart(self, array: NDArray[Any], front: int, hole: int, output: bool = False) -> int:
+        """As `put`, with `hole` bytes of bare address space behind the first `front` bytes of the array."""
+        data = None if output else array.ctypes.data
+        address = self._runtime.tf_holed(data, front, hole, array.nbytes - front, int(output))
+        if not address:
+            raise MemoryError(f"no address space for a buffer of {array.nbytes + hole} bytes")
+        self._held.append(address)
+        return int(address)
+
+    def take_apart(self, address: int, like: NDArray[Any], front: int, hole: int) -> NDArray[Any]:
+        """What stands in an output with a hole now, its parts side by side."""
+        out = np.empty_like(like)
+        ctypes.memmove(out.ctypes.data, address, front)
+        ctypes.memmove(out.ctypes.data + front, address + front + hole, out.nbytes - front)
+        return out
+
     def take(self, address: int, like: NDArray[Any]) -> NDArray[Any]:
         """What stands in an output now."""
         out = np.empty_like(like)
@@ -99,12 +116,17 @@ def launch(
     schedule: int,
     flush: bool,
     track: bool,
+    kept: tuple[int, int, int] | None = None,
 ) -> int:
-    """Run one launch; the bytes of threadgroup memory it took. EmulatorError says what was wrong, in which thread."""
+    """Run one launch; the bytes of threadgroup memory it took. EmulatorError says what was wrong, in which thread.
+
+    `kept` is (axis, first, last): so many threadgroups along an axis run, from its first one and up to its last.
+    """
     addresses = (ctypes.c_ulong * len(arguments))(*arguments)
     three = ctypes.c_uint * 3
     code = ctypes.cast(entry, ctypes.c_void_p)
-    how = (1 if track else workers, ctypes.c_uint(schedule), int(flush), int(track))
+    some = None if kept is None else three(*kept)
+    how = (1 if track else workers, ctypes.c_uint(schedule), int(flush), int(track), some)
     failed = runtime().tf_launch(code, addresses, three(*grid), three(*threadgroup), *how)
     if failed:
         raise EmulatorError(runtime().tf_error().decode())

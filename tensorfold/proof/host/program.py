@@ -6,6 +6,7 @@ Knows no gate: it says what a kernel gave, or why it could not run.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ from tensorfold.proof.host.check import origins, without_standard_includes
 from tensorfold.proof.host.mlx_text import Generated, Input, generate
 from tensorfold.proof.host.translate import translate
 
-_NUMPY = {
+NUMPY = {
     mx.float32: np.float32, mx.bfloat16: np.uint16, mx.float16: np.float16, mx.bool_: np.bool_, mx.uint8: np.uint8,
     mx.int8: np.int8, mx.uint32: np.uint32, mx.int32: np.int32, mx.uint64: np.uint64, mx.int64: np.int64,
 }  # fmt: skip
@@ -51,12 +52,12 @@ def describe(arrays: Sequence[Any]) -> tuple[Input, ...]:
     return tuple(Input(dtype_of(a), a.ndim == 0, a.size < 8) for a in arrays)
 
 
-def _key(kernel: Kernel, arrays: Sequence[Array], launch: Launch, track: bool) -> tuple[Any, ...]:
+def _key(kernel: Kernel, arrays: Sequence[Any], launch: Launch, track: bool) -> tuple[Any, ...]:
     overrides = tuple(sorted(kernel.overrides.items()))
     return (kernel.path, overrides, describe(arrays), tuple(launch.template.items()), launch.dtypes, track)
 
 
-def compiled(kernel: Kernel, arrays: Sequence[Array], launch: Launch, track: bool = False) -> tuple[Any, Generated]:
+def compiled(kernel: Kernel, arrays: Sequence[Any], launch: Launch, track: bool = False) -> tuple[Any, Generated]:
     """The loaded entry of a launch's code. Raises BuildError naming kernel, file and line."""
     key = _key(kernel, arrays, launch, track)
     if key not in _loaded:
@@ -65,7 +66,7 @@ def compiled(kernel: Kernel, arrays: Sequence[Array], launch: Launch, track: boo
 
 
 def prepare(
-    kernel: Kernel, launches: Sequence[tuple[Sequence[Array], Launch]], track: bool = False, batch: int = 16
+    kernel: Kernel, launches: Sequence[tuple[Sequence[Any], Launch]], track: bool = False, batch: int = 16
 ) -> None:
     """Compile the code of many launches at once, several to an object: much faster than one by one."""
     texts: dict[tuple[Any, ...], Generated] = {}
@@ -131,7 +132,7 @@ def execute(
     `offsets` are addresses modulo 16 of inputs and outputs. Raises BuildError or EmulatorError.
     """
     entry, text = compiled(kernel, arrays, launch, track)
-    made: list[Array] = [np.full(shape, 0, _NUMPY[dtype]) for shape, dtype in zip(launch.shapes, launch.dtypes)]
+    made: list[Array] = [np.full(shape, 0, NUMPY[dtype]) for shape, dtype in zip(launch.shapes, launch.dtypes)]
     how = {"schedule": schedule, "flush": flush, "track": track, "workers": workers}
     size = (launch.grid, launch.threadgroup)
     return run_entry(entry, text.shapes, kernel.inputs, arrays, made, *size, how, offsets, poison)
@@ -149,7 +150,7 @@ def run_entry(
             flat = np.ascontiguousarray(array)
             arguments.append(buffers.put(flat, places[index]))
             for _, suffix in (s for s in shapes if s[0] == name):
-                arguments.append(buffers.put(_shape_argument(flat, suffix)))
+                arguments.append(buffers.put(shape_argument(flat.shape, suffix)))
         held = []
         for array, place in zip(made, places[len(arrays) :]):
             array.view(np.uint8)[...] = poison if array.dtype != np.bool_ else 0
@@ -159,12 +160,13 @@ def run_entry(
         return HostRun(outputs, sum(map(buffers.spilled, held)), sum(map(buffers.unwritten, held)), shared)
 
 
-def _shape_argument(array: Array, suffix: str) -> Array:
+def shape_argument(shape: Sequence[int], suffix: str) -> Array:
+    """What MLX passes for an array's x_shape, x_strides or x_ndim, the array being contiguous."""
     if suffix == "shape":
-        return np.array(array.shape, np.int32)
+        return np.array(shape, np.int32)
     if suffix == "strides":
-        return np.array([s // array.itemsize for s in array.strides], np.int64)
-    return np.array([array.ndim], np.int32)
+        return np.array([math.prod(shape[i + 1 :]) for i in range(len(shape))], np.int64)
+    return np.array([len(shape)], np.int32)
 
 
 def run(kernel: Kernel, arrays: Sequence[Array], launch: Launch, **how: Any) -> list[Array]:

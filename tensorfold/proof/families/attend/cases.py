@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ from tensorfold.proof.families.attend import stated
 from tensorfold.proof.families.attend.reference import BLOCK, Columns, columns_of_rows, window_rows
 from tensorfold.proof.families.attend.stated import scores, softmax
 from tensorfold.proof.families.rope.cases import turns
+from tensorfold.proof.far import apart, moved_in_two
 from tensorfold.proof.numerics import inputs
 from tensorfold.proof.numerics.codes import to_e4m3
 from tensorfold.proof.numerics.exact import f32
-from tensorfold.proof.proof import Case
+from tensorfold.proof.proof import Case, Far
 
 # the inputs of both kernels, as the sources declare them
 RUNS = ("window", "window_new", "window_places", "packed", "packed_new", "packed_places")
@@ -206,8 +208,31 @@ def attend_values() -> list[Case]:
     return [only(VALUED, c) for c in [*_common(), *more]]
 
 
+def _long(names: tuple[str, ...]) -> list[Case]:
+    """Window and compressed columns beyond 8 bits."""
+    return [only(names, case("8 x 64, many columns", 8, 64, (1, 300, 2100), 61))]
+
+
+def _far(names: tuple[str, ...]) -> list[Far]:
+    """Places behind 2^32 bytes of every cache, and of this round's rows."""
+    found = []
+    for near in (case("8 x 64, far", 8, 64, (3, 40, 60), 59), case("8 x 512, far", 8, 512, (2, 20, 30), 60)):
+        given: dict[str, Any] = dict(zip(NAMES, near.arrays))
+        for run in ("window", "packed"):
+            cache, fresh = apart(given[run], 2**29), apart(given[f"{run}_new"], 2**29)
+            places = moved_in_two(given[f"{run}_places"], cache, fresh)
+            given |= {run: cache, f"{run}_new": fresh, f"{run}_places": places}
+        given["sizes"] = given["sizes"] + np.array([2**29, 0, 2**29, 0, 0], np.int32)
+        made = only(names, near)
+        given["scores"] = made.arrays[0]
+        found.append(Far(made, tuple(given[name] for name in names)))
+    return found
+
+
 # inputs whose first axis is rows
 ROWS: dict[str, tuple[str, ...]] = {
     "attend_scores": ("q", "table", "window_places", "packed_places"),
     "attend_values": ("scores", "table", "window_places", "packed_places"),
 }
+FAR_CASES = {"attend_scores": partial(_far, SCORED), "attend_values": partial(_far, VALUED)}
+ONCE = {"attend_scores": partial(_long, SCORED), "attend_values": partial(_long, VALUED)}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from tensorfold.proof.far import apart
 from tensorfold.proof.numerics import inputs
 from tensorfold.proof.numerics.exact import f32
-from tensorfold.proof.proof import Case
+from tensorfold.proof.proof import Case, Far
 
 
 def block_scores() -> list[Case]:
@@ -28,7 +29,25 @@ def block_scores() -> list[Case]:
     return found
 
 
+def far_columns() -> list[Far]:
+    """The first and the last of 2^30 columns, the newest visible one among the last."""
+    c, block = 2048, 8
+    scores, visible = inputs.Draw(22).normal(1, c), np.array([c - 5], np.int32)
+    held = apart(scores, 2**30, axis=1)
+    case = Case("far columns", (scores, visible, np.array([c], np.int32)), {"block": block})
+    return [Far(case, (held, visible + np.int32(held.hole), np.array(held.shape[1:], np.int32)), (1, 2))]
+
+
+def long_contexts() -> list[Case]:
+    """Real columns of a long context."""
+    columns = 1_048_640
+    scores = inputs.Draw(23).normal(1, columns)
+    arrays = scores, np.array([columns - 3], np.int32), np.array([columns], np.int32)
+    return [Case(f"{columns} by 8", arrays, {"block": 8})]
+
+
 # inputs whose first axis is rows
 ROWS: dict[str, tuple[str, ...]] = {
     "block_scores": ("scores", "visible"),
 }
+ONCE, FAR_CASES = {"block_scores": long_contexts}, {"block_scores": far_columns}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from tensorfold.kernels.kernel import Array
+from tensorfold.proof.far import apart
 from tensorfold.proof.numerics import inputs
 from tensorfold.proof.numerics.exact import f32
-from tensorfold.proof.proof import Case
+from tensorfold.proof.proof import Case, Far
 
 
 def _near_ties(d: int, rows: int) -> tuple[Array, Array, Array]:
@@ -45,7 +46,16 @@ def compress_pair() -> list[Case]:
     return found
 
 
+def far_pairs() -> list[Far]:
+    """Places of this round's rows behind 2^32 elements."""
+    case = compress_pair()[0]
+    opened, own, partner = case.arrays
+    held, slots = apart(own, 2**29), len(opened)
+    return [Far(case, (opened, held, np.where(partner < slots, partner, slots + held.moved(partner - slots))))]
+
+
 # inputs whose first axis is rows
 ROWS: dict[str, tuple[str, ...]] = {
     "compress_pair": ("partner",),
 }
+FAR_CASES = {"compress_pair": far_pairs}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from tensorfold.proof.far import apart
 from tensorfold.proof.numerics import inputs
-from tensorfold.proof.proof import Case
+from tensorfold.proof.proof import Case, Far
 
 
 def embed() -> list[Case]:
@@ -23,7 +24,16 @@ def embed() -> list[Case]:
     return found
 
 
+def far_tokens() -> list[Far]:
+    """Tokens behind 2^32 elements of the table."""
+    case = embed()[1]
+    ids, table = case.arrays
+    held = apart(table, 2**35 // table.shape[1])
+    return [Far(case, (held.moved(ids), held))]
+
+
 # inputs whose first axis is rows
 ROWS: dict[str, tuple[str, ...]] = {
     "embed": ("ids",),
 }
+FAR_CASES = {"embed": far_tokens}

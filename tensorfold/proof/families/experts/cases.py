@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tensorfold.kernels.kernel import Array
 from tensorfold.proof.families.experts.reference import BLOCK, planes_of
+from tensorfold.proof.far import apart
 from tensorfold.proof.numerics.codes import E4M3, UE8M0
 from tensorfold.proof.numerics.exact import mul_flushed, store_bf16
 from tensorfold.proof.numerics.inputs import Draw
-from tensorfold.proof.proof import Case
+from tensorfold.proof.proof import Case, Far
 
 # no shard of this size is built: the offsets are those of a file this far in, the array starts there
 FAR = 3 * 2**32 + 48
@@ -180,8 +182,24 @@ def experts_down() -> list[Case]:
     return [*found, cancelling("order of blocks", True, 2304, 20, 2, 4, True)]
 
 
+def far_shard(case: Case) -> Far:
+    """The case's later matrices, in the order of the file, 12 GiB behind its first ones; its later experts 2^16 ids."""
+    x, ids, shard, place, origin, *more = case.arrays
+    inside = place - origin
+    held = apart(shard, 3 * 2**32, front=int(np.sort(inside.reshape(-1))[place.size // 2]))
+    table = apart(origin + held.moved(inside), 2**16)
+    return Far(case, (x, table.moved(ids), held, table, origin, *more))
+
+
+def far_experts(paired: bool) -> list[Far]:
+    """An expert beyond 4 GiB of its shard."""
+    return [far_shard(make("far experts", paired, 128, 42, 3, 4, 5))]
+
+
 # inputs whose first axis is rows
 ROWS: dict[str, tuple[str, ...]] = {
     "experts_up": ("x", "ids"),
     "experts_down": ("x", "ids"),
 }
+FAR_CASES = {"experts_up": partial(far_experts, False), "experts_down": partial(far_experts, True)}
+ROWS_SEE_ALL = ("experts_up", "experts_down")  # a row looks at the choices of all

@@ -26,7 +26,8 @@ template <
     device float* comb,               // [R, 4, 4]
     uint3 thread_position_in_grid [[thread_position_in_grid]],
     uint thread_index_in_simdgroup [[thread_index_in_simdgroup]]) {
-  uint lane = thread_index_in_simdgroup, row = thread_position_in_grid.y;
-  mix_row<C, K, ITERATIONS>(part + ulong(row) * uint(C * 25), base, scale[mix_scale(lane)], norm_eps[0], hc_eps[0],
+  uint lane = thread_index_in_simdgroup;
+  ulong row = thread_position_in_grid.y;
+  mix_row<C, K, ITERATIONS>(part + row * uint(C * 25), base, scale[mix_scale(lane)], norm_eps[0], hc_eps[0],
                             pre + row * 4u, post + row * 4u, comb + row * 16u, lane);
 }

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from tensorfold.kernels.kernel import Array
+from tensorfold.proof.far import apart, moved_in_two
 from tensorfold.proof.numerics import inputs
-from tensorfold.proof.proof import Case
+from tensorfold.proof.proof import Case, Far
 
 
 def packed(draw: inputs.Draw, *shape: int, k: int, low: int = 110, high: int = 134) -> Array:
@@ -51,7 +52,23 @@ def index_scores() -> list[Case]:
     return found
 
 
+def far_keys() -> list[Far]:
+    """Keys, segments and columns behind 2^32 bytes."""
+    pool = _case("far keys", 4, 64, (5, 4, 130, 60, 5), 38)
+    queries, weights, cache, fresh, places, segment, _ = pool.arrays
+    old, new = apart(cache, 2**29), apart(fresh, 2**29)
+    lists = apart(moved_in_two(places, old, new), 2**33 // places.shape[1])
+    sizes = np.array([old.shape[0], places.shape[1]], np.int32)
+    keys = Far(pool, (queries, weights, old, new, lists, lists.moved(segment), sizes))
+    row = _case("far columns", 32, 32, (1, 1, 128, 60, 5), 39)
+    *others, places, segment, sizes = row.arrays
+    spread = apart(places, 2**28, axis=1)
+    columns = Far(row, (*others, spread, segment, sizes + np.array([0, spread.hole], np.int32)), (1, 2))
+    return [keys, columns]
+
+
 # inputs whose first axis is rows
 ROWS: dict[str, tuple[str, ...]] = {
     "index_scores": ("queries", "weights", "segment"),
 }
+FAR_CASES = {"index_scores": far_keys}

@@ -9,10 +9,11 @@ import numpy as np
 
 from tensorfold.kernels.kernel import Array
 from tensorfold.proof.families.matvec.stated import BLOCK
+from tensorfold.proof.far import apart
 from tensorfold.proof.numerics.codes import E4M3, UE8M0
 from tensorfold.proof.numerics.exact import F32, f32, load, store_bf16
 from tensorfold.proof.numerics.inputs import Draw
-from tensorfold.proof.proof import Case
+from tensorfold.proof.proof import Case, Far
 
 
 def _fp8_case(
@@ -206,10 +207,21 @@ def cancelling(draw: Draw, rows: int, k: int, ns: Sequence[int], whole_blocks: b
     return E4M3[x].reshape(rows, k).astype(f32), arrays
 
 
+def _far(case: Case) -> list[Far]:
+    """A case of one row with the second half of the matrix behind 2^32 elements of it."""
+    w, *scales, x = case.arrays
+    hole = 2**33 // w.shape[1]
+    return [Far(case, (apart(w, hole), *(apart(s, hole // BLOCK) for s in scales), x), (1, 2))]
+
+
 # inputs whose first axis is rows
 ROWS: dict[str, tuple[str, ...]] = {
     "matvec_fp8": ("x",),
     "matvec_fp8_pair": ("x",),
     "matvec_bf16": ("x",),
     "matvec_fp8_quantised": ("x",),
+}
+FAR_CASES = {
+    "matvec_fp8": lambda: _far(_fp8_case("far rows of w", (128,), 256, 1, True, "float32")),
+    "matvec_bf16": lambda: _far(_bf16_case("far rows of w", 128, 256, 1, "float32")),
 }

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from tensorfold.kernels.kernel import Array
 from tensorfold.proof.families.act_quant.reference import as_planes
-from tensorfold.proof.families.experts.cases import experts_down, experts_up, make
+from tensorfold.proof.families.experts.cases import experts_down, experts_up, far_shard, make
 from tensorfold.proof.families.experts.reference import planes_of
 from tensorfold.proof.families.matvec.cases import activations, cancelling, matrix
 from tensorfold.proof.numerics.exact import store_bf16
 from tensorfold.proof.numerics.inputs import Draw
-from tensorfold.proof.proof import Case
+from tensorfold.proof.proof import Case, Far
 
 # of the gathered experts' cases: rows, the narrowest loads, orders
 _KEPT = ("rows", "codes at 4", "order")
@@ -83,8 +84,15 @@ def moe_down() -> list[Case]:
     ]
 
 
+def far_experts(paired: bool) -> list[Far]:
+    """An expert beyond 4 GiB of its shard."""
+    return [far_shard(_beside(make("far experts", paired, 128, 64, 3, 4, 5), paired, 160 if paired else 64))]
+
+
 # inputs whose first axis is rows
 ROWS: dict[str, tuple[str, ...]] = {
     "moe_up": ("x", "ids"),
     "moe_down": ("x", "ids", "shared_x"),
 }
+FAR_CASES = {"moe_up": partial(far_experts, False), "moe_down": partial(far_experts, True)}
+ROWS_SEE_ALL = ("moe_up", "moe_down")  # a row looks at the choices of all

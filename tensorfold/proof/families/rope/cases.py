@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from tensorfold.kernels.kernel import Array
+from tensorfold.proof.far import apart
 from tensorfold.proof.numerics import inputs
 from tensorfold.proof.numerics.exact import f32
-from tensorfold.proof.proof import Case
+from tensorfold.proof.proof import Case, Far
 
 
 def turns(count: int, dims: int) -> Array:
@@ -38,7 +39,16 @@ def rope() -> list[Case]:
     return found
 
 
+def far_positions() -> list[Far]:
+    """Positions behind 2^32 elements of the table."""
+    case = rope()[0]
+    x, table, positions = case.arrays
+    held = apart(table, 2**30)
+    return [Far(case, (x, held, held.moved(positions)), None)]
+
+
 # inputs whose first axis is rows
 ROWS: dict[str, tuple[str, ...]] = {
     "rope": ("x", "positions"),
 }
+FAR_CASES = {"rope": far_positions}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,21 @@ def select_rows() -> list[Case]:
     return found
 
 
+def long_contexts() -> list[Case]:
+    """Columns of long contexts: equal scores, whose counts are multiples of 2^8 by thread and of 2^16 by stretch, and
+    scores of every digit. The truth counts what comes before each score, which is not for so many."""
+    equal, draw = np.ones((1, 1_048_640), f32), inputs.Draw(24)
+    scores, kept = draw.normal(1, 524_288), draw.integers(0, 2, 1, 524_288 // 8)
+    found = [
+        _case("2^20 of equal score", equal, 2**20, 512),
+        _case("512 of 524288", scores, 524_287, 512, kept, block=8),
+        _case("flags of 131072", scores[:, :131_072], 131_072, 2048, flags=True),
+    ]
+    return [replace(case, bounded=False) for case in found]
+
+
 # inputs whose first axis is rows
 ROWS: dict[str, tuple[str, ...]] = {
     "select_rows": ("scores", "visible", "kept"),
 }
+ONCE = {"select_rows": long_contexts}

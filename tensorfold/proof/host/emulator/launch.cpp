@@ -1,5 +1,6 @@
 // One launch: threadgroups over worker threads, threads of a group in a chosen schedule, flushing of subnormals on or
 // off. Knows no memory layout.
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <mutex>
@@ -30,10 +31,10 @@ struct Plan {
   std::vector<long> sequence;
 };
 
-// schedule 0: in order; 1: reversed; others: shuffled by that number
+// schedule 0: as it is; 1: reversed; others: shuffled by that number
 template <class T> static void schedule_order(std::vector<T>& order, unsigned schedule, unsigned salt) {
   size_t n = order.size();
-  for (size_t i = 0; i < n; i++) order[i] = T(schedule == 1 ? n - 1 - i : i);
+  if (schedule == 1) std::reverse(order.begin(), order.end());
   uint64_t r = schedule * 2654435761u + salt;
   if (schedule > 1) for (size_t i = n; i-- > 1;) {
     r = r * 6364136223846793005u + 1442695040888963407u;
@@ -62,6 +63,7 @@ static void prepare(Group& g, const Plan& plan, long index) {
     s.arrived = s.done = 0;
     s.active[0] = s.active[1] = s.barriers = 0;
   }
+  for (int i = 0; i < n; i++) g.order[i] = i;
   schedule_order(g.order, plan.schedule, unsigned(index) + 1);
   for (int i = 0; i < n; i++) g.place[g.order[i]] = i;
   for (int i = 0; i < n; i++) {
@@ -140,25 +142,31 @@ static void work(const Plan& plan, std::atomic<long>& next) {
 }
 }  // namespace tf
 
-// returns 1 when something failed: tf_error() says what
+// returns 1 when something failed: tf_error() says what. `kept`, unless null: an axis and how many of the threadgroups
+// along it run, from the first and up to the last
 extern "C" int tf_launch(void* entry, void* arguments, const unsigned* grid, const unsigned* size, int workers,
-                         unsigned schedule, int flush, int track) {
+                         unsigned schedule, int flush, int track, const unsigned* kept) {
   using namespace tf;
   clear_failure();
   Plan plan;
-  long total = 1;
+  std::vector<long> at[3];
   for (int i = 0; i < 3; i++) {
     plan.grid[i] = grid[i];
     plan.size[i] = size[i];
     plan.groups[i] = (grid[i] + size[i] - 1) / size[i];
-    total *= plan.groups[i];
+    bool cut = kept && int(kept[0]) == i;
+    long all = plan.groups[i], front = cut ? kept[1] : all, back = cut ? kept[2] : 0;
+    for (long k = 0; k < front; k++) at[i].push_back(k);
+    for (long k = all - back; k < all; k++) at[i].push_back(k);
   }
   plan.schedule = schedule;
   plan.flush = flush;
   plan.track = track;
   plan.entry = (Entry)entry;
   plan.arguments = (unsigned long)arguments;
-  plan.sequence.resize(total);
+  for (long z : at[2])
+    for (long y : at[1])
+      for (long x : at[0]) plan.sequence.push_back(x + (y + z * plan.groups[1]) * plan.groups[0]);
   schedule_order(plan.sequence, schedule, 7);
   std::atomic<long> next{0};
   struct sigaction action{}, before{};
@@ -166,7 +174,7 @@ extern "C" int tf_launch(void* entry, void* arguments, const unsigned* grid, con
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
   sigaction(SIGSEGV, &action, &before);
   std::vector<std::thread> threads;
-  for (int i = 0; i < std::max(1, std::min(workers, int(std::min(total, 64l)))); i++)
+  for (int i = 0; i < std::max(1, std::min(workers, int(std::min(plan.sequence.size(), size_t(64))))); i++)
     threads.emplace_back([&] { work(plan, next); });
   for (auto& t : threads) t.join();
   sigaction(SIGSEGV, &before, nullptr);

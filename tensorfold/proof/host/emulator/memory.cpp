@@ -106,6 +106,25 @@ void* tf_buffer(unsigned long bytes, unsigned long offset, int output, int track
   if (output && track) buffers.back()->touched.resize(bytes);
   return at;
 }
+// `front` and `back` bytes of `data` (poison where there is none, for an output) with `hole` bytes of address space
+// between them: whatever touches those faults
+void* tf_holed(const char* data, unsigned long front, unsigned long hole, unsigned long back, int output) {
+  size_t bytes = front + hole + back, body = (bytes + 16 + kPage - 1) / kPage * kPage;
+  char* map = (char*)mmap(nullptr, body + 2 * kGuard, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (map == MAP_FAILED) return nullptr;
+  char* at = (char*)(((uintptr_t)map + kGuard + body - bytes) & ~uintptr_t(15));
+  char* parts[2][2] = {{at, at + front}, {at + front + hole, at + bytes}};
+  for (auto& part : parts) {
+    char* page = (char*)((uintptr_t)part[0] & ~uintptr_t(kPage - 1));
+    mprotect(page, part[1] - page, PROT_READ | PROT_WRITE);
+    if (data) memcpy(part[0], data, part[1] - part[0]);
+    else memset(part[0], 0xff, part[1] - part[0]);
+    if (!output) mprotect(page, part[1] - page, PROT_READ);
+    if (data) data += part[1] - part[0];
+  }
+  buffers.push_back(new Buffer{map, map + body + 2 * kGuard, at, bytes, output != 0, {}});
+  return at;
+}
 static Buffer* find(void* at) {
   for (Buffer* b : buffers) if (b->at == at) return b;
   return nullptr;
