@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+import threading
 from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +32,16 @@ Messages = list[dict[str, Any]]
 
 
 async def stream(model: tensorfold.Model, messages: Messages, **options: Any) -> AsyncGenerator[tensorfold.ChatPiece]:
-    """Model.stream_chat for an event loop: rounds run in a thread, cancelling the task frees the slot."""
-    loop = asyncio.get_running_loop()
+    """Model.stream_chat for an event loop: rounds run in a thread, cancelling the task ends the wait or the reply."""
+    loop, stop = asyncio.get_running_loop(), threading.Event()
     with ThreadPoolExecutor(1) as thread:  # one thread a conversation keeps its calls in order
-        pieces = await loop.run_in_executor(thread, lambda: model.stream_chat(messages, **options))
         try:
+            call = partial(model.stream_chat, messages, wait=True, cancel=stop, **options)
+            pieces = await loop.run_in_executor(thread, call)
             while (piece := await loop.run_in_executor(thread, next, pieces, None)) is not None:
                 yield piece
         finally:
-            thread.submit(pieces.close)  # after the round that may still be running
+            stop.set()
 
 
 class Conversation:

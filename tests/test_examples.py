@@ -6,10 +6,13 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import tensorfold
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "examples" / "generate.py"
@@ -73,6 +76,18 @@ def test_the_readmes_api_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     exec(blocks[0].replace("examples/tiny-v41", str(ROOT / "examples/tiny-v41")), names)
     assert len(names["outs"]) == 2 and names["a"].done and names["c"].tokens == []
     assert names["d"].tokens == names["a"].tokens
+
+
+def test_the_readmes_lines_for_a_server_run() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8").split("## In a server\n")[1]
+    names: dict[str, Any] = {"threading": threading}
+    with tensorfold.Model.load(ROOT / "examples" / "tiny-v41") as names["model"]:
+        exec(text.split("```")[1], names)
+        assert repr(names["model"]).endswith(" 0 slots open)")
+        names["stop"].set()
+        assert names["model"].generate("a", cancel=names["stop"]).finish_reason == "cancelled"
+    assert len(names["out"].tokens) == 20 and [out.error for out in names["outs"]] == [None, None]
+    assert names["piece"].finish_reason == "length"
 
 
 def test_the_readmes_commands_name_what_there_is() -> None:

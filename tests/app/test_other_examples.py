@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import copy
 import importlib
@@ -25,6 +26,30 @@ def test_conversations_share_a_model_and_one_is_cancelled(tmp_path: Path) -> Non
     assert [line.split(":")[0] for line in lines[:4]] == ["dog", "dog", "cat", "cat"]
     assert all("prompt tokens reused" in lines[i] and "(0 of" not in lines[i] for i in (1, 3))
     assert lines[4] == "impatient: cancelled, 0 messages kept" and "0 slots open" in lines[5]
+
+
+def test_a_conversation_of_embed_app_that_is_cancelled_in_line_leaves_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("deepseek_recipe", reason="deepseek-recipe is not installed")
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    embed = importlib.import_module("embed_app")
+
+    async def turns(model: Model) -> tuple[str, str]:
+        ask = [{"role": "user", "content": "define: dog"}]
+        with model.open("held"):
+            pieces = embed.stream(model, ask, thinking=False, max_tokens=3)
+            waiting = asyncio.ensure_future(anext(pieces))
+            while not (model._engine._line or waiting.done()):
+                await asyncio.sleep(0.01)
+            waiting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await waiting
+            left = f"{len(model._engine._line)} in line, {model!r}"
+        last = [piece async for piece in embed.stream(model, ask, thinking=False, max_tokens=3)][-1]
+        return left, last.reply.finish_reason
+
+    with Model.load(EXAMPLES / "tiny-v41", max_slots=1) as model:
+        left, reason = asyncio.run(turns(model))
+    assert left.startswith("0 in line") and left.endswith(" 1 slots open)") and reason in ("stop", "length")
 
 
 def test_embed_app_help(tmp_path: Path) -> None:
