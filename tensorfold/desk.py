@@ -72,7 +72,7 @@ class Desk:
     # ---- what is asked
 
     def read(
-        self, prompt: Any, options: Mapping[str, Any], n: Any = None, kind: type = kw.Keywords
+        self, prompt: Any, options: Mapping[str, Any], n: Any = None, kind: type = kw.ExtendKeywords
     ) -> tuple[list[Request], bool]:
         """Checked requests, none of them too long for the context, and whether a list is wanted."""
         self.alive()
@@ -80,7 +80,7 @@ class Desk:
         self.fit(requests)
         return requests, many
 
-    def one(self, prompt: Any, options: Mapping[str, Any], kind: type = kw.Keywords) -> Request:
+    def one(self, prompt: Any, options: Mapping[str, Any], kind: type = kw.ExtendKeywords) -> Request:
         """The checked request of a call that takes one prompt."""
         self.alive()
         requests, many = self.reader.requests(prompt, options, kind=kind)

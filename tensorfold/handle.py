@@ -130,7 +130,7 @@ class SlotHandle:
         """A twin with the same ids and reply so far; with another `seed` it goes its own way when sampled."""
         return self._owner.fork(self._live(), seed)
 
-    def extend(self, prompt: kw.OnePrompt, **options: Unpack[kw.Keywords]) -> SlotHandle:
+    def extend(self, prompt: kw.OnePrompt, **options: Unpack[kw.ExtendKeywords]) -> SlotHandle:
         """Begins the next reply after this one's tokens and `prompt` (a str without bos, or ids);
         keywords as in `open`.
 

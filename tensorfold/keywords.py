@@ -98,7 +98,7 @@ class PromptKeywords(TypedDict, total=False):
     prompt_logprobs: SupportsIndex | None
 
 
-class Keywords(ReplyKeywords, TextKeywords, PromptKeywords, total=False):
+class ExtendKeywords(ReplyKeywords, TextKeywords, PromptKeywords, total=False):
     """What extend takes beside a prompt."""
 
 
@@ -114,11 +114,11 @@ class CancelKeywords(WaitKeywords, total=False):
     cancel: Cancel | None
 
 
-class OpenKeywords(Keywords, WaitKeywords, total=False):
+class OpenKeywords(ExtendKeywords, WaitKeywords, total=False):
     """What open takes beside a prompt."""
 
 
-class StreamKeywords(Keywords, CancelKeywords, total=False):
+class StreamKeywords(ExtendKeywords, CancelKeywords, total=False):
     """What stream takes beside a prompt."""
 
 

@@ -74,7 +74,7 @@ class Resident:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LoadPlan:
     """What a load takes, decided and found to fit. weights: by part, how they will be held. engram: "disk", "ram", or
     "none" without such layers. experts: "mapped", all routed experts held as the other weights are, or "streamed", with
     room for `expert_entries` of them. needs: bytes of weights, slots and the first page, and of Engram tables in the
@@ -96,7 +96,7 @@ class Plan:
 def plan(
     about: Description, max_slots: int, max_context: int | None, engram: str = "auto", experts: str = "auto",
     expert_bytes: int | None = None, *, others: Sequence[Resident] = (),
-) -> Plan:  # fmt: skip
+) -> LoadPlan:  # fmt: skip
     """Decides where Engram tables and routed experts go, beside `others`; raises CapacityError, naming what fits, for
     what cannot."""
     whole, one = total_bytes(), about.expert_bytes
@@ -125,7 +125,7 @@ def plan(
     how = "mapped" if need.pool is None else "streamed"
     in_host = about.disk_bytes if where == "ram" and separate() else 0
     resident = Resident(about.path, need(max_context or 1), in_host)
-    return Plan(about.parts, where, how, slots, max_slots, max_context, need(1), grown, total, resident)
+    return LoadPlan(about.parts, where, how, slots, max_slots, max_context, need(1), grown, total, resident)
 
 
 def _there_is(left: int, taken: int) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from tensorfold.arguments import flag, integer, shown
 from tensorfold.config import ModelConfig
 from tensorfold.engine.params import KEYWORDS, SamplingParams, parse
-from tensorfold.keywords import Keywords, TextKeywords, names, refuse_unknown
+from tensorfold.keywords import ExtendKeywords, TextKeywords, names, refuse_unknown
 from tensorfold.text.prompts import parse_prompts
 from tensorfold.text.tokenizer import Tokenizer
 
@@ -35,7 +35,7 @@ class Reader:
         self.tokenizer, self.config, self.drafter = tokenizer, config, drafter
 
     def requests(
-        self, prompt: Any, options: Mapping[str, Any], n: Any = None, kind: type = Keywords
+        self, prompt: Any, options: Mapping[str, Any], n: Any = None, kind: type = ExtendKeywords
     ) -> tuple[list[Request], bool]:
         """A request for each reply in order, and whether a list is wanted. kind: which keywords the call takes.
         Raises TypeError and ValueError naming the argument."""
@@ -55,7 +55,7 @@ class Reader:
     def more(self, params: SamplingParams, options: Mapping[str, Any]) -> tuple[int, int | None]:
         """How many tokens more, and drafts if they are given, for a reply of `params` that goes on.
         Raises TypeError and ValueError naming the argument, also for a choice that is not the reply's own."""
-        refuse_unknown(options, names(Keywords))
+        refuse_unknown(options, names(ExtendKeywords))
         _callbacks(options)
         text_flags(options)
         given = {k: v for k, v in options.items() if k in KEYWORDS and v is not None}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tensorfold.description import Description
-from tensorfold.memory import CapacityError, Plan, Resident, plan
+from tensorfold.memory import CapacityError, LoadPlan, Resident, plan
 
 GOING_S = 10.0  # how long a load that does not fit waits for models that are being closed
 
@@ -20,7 +20,9 @@ class Residents:
         self._changed = threading.Condition()
         self._open: dict[object, tuple[Resident, Callable[[], bool]]] = {}
 
-    def admit(self, about: Description, *wanted: Any, going: Callable[[], bool] = lambda: False) -> tuple[Plan, object]:
+    def admit(
+        self, about: Description, *wanted: Any, going: Callable[[], bool] = lambda: False
+    ) -> tuple[LoadPlan, object]:
         """A load's plan and what `release` takes; `wanted` as in `plan`. `going` tells whether the model is being
         closed by now. Raises CapacityError, which names the models that are open."""
         try:
@@ -39,7 +41,7 @@ class Residents:
             self._open.pop(key, None)
             self._changed.notify_all()
 
-    def _admit(self, about: Description, wanted: tuple[Any, ...], going: Callable[[], bool]) -> tuple[Plan, object]:
+    def _admit(self, about: Description, wanted: tuple[Any, ...], going: Callable[[], bool]) -> tuple[LoadPlan, object]:
         with self._changed:
             planned = plan(about, *wanted, others=[resident for resident, _ in self._open.values()])
             key = object()

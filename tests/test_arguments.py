@@ -17,7 +17,7 @@ import tensorfold
 from tensorfold import ChatPiece, ChatReply, Generation, Model, Piece, Stats, TokenLogprobs, ToolCall
 from tensorfold.engine.params import parse
 from tensorfold.engine.rows import RowParams
-from tensorfold.keywords import Keywords, names
+from tensorfold.keywords import ExtendKeywords, names
 from tensorfold.loading import Options
 from tensorfold.requests import Reader
 from tensorfold.text.messages import effort_of
@@ -82,7 +82,7 @@ def test_a_misspelt_keyword_is_told_its_name(given: str, near: str) -> None:
 def test_a_keyword_like_none_is_told_all_of_them() -> None:
     with pytest.raises(TypeError, match=r"unknown keyword xyz; known are add_bos, .*top_p$") as caught:
         Reader(TOKENIZER, CONFIG, True).requests("a", {"xyz": 1})
-    assert set(str(caught.value).split("known are ")[1].split(", ")) == names(Keywords)
+    assert set(str(caught.value).split("known are ")[1].split(", ")) == names(ExtendKeywords)
 
 
 def test_the_number_of_replies_is_a_keyword() -> None:

@@ -14,7 +14,7 @@ from tensorfold.engine.schedule import Lane
 from tensorfold.engine.slot import Outcome
 from tensorfold.engine.verify import Verdict
 
-Read = dict[str, np.ndarray]
+RoundValues = dict[str, np.ndarray]
 
 
 def values_of(verdict: Verdict, picked: Picked | None, drafts: mx.array | None) -> dict[str, mx.array]:
@@ -28,13 +28,13 @@ def values_of(verdict: Verdict, picked: Picked | None, drafts: mx.array | None) 
     return values
 
 
-def blocking_read(values: dict[str, mx.array]) -> Read:
+def blocking_read(values: dict[str, mx.array]) -> RoundValues:
     """The engine's only read of device values: once a round."""
     mx.eval(list(values.values()))
     return {name: np.array(value) for name, value in values.items()}
 
 
-def apply(lanes: Sequence[Lane], read: Read, budget: DraftBudget) -> tuple[list[int], list[Lane]]:
+def apply(lanes: Sequence[Lane], read: RoundValues, budget: DraftBudget) -> tuple[list[int], list[Lane]]:
     """Hands every slot its outcome; returns the rows that each keeps, and the lanes whose values are not finite."""
     kept, bad, head, drafting = [], [], 0, 0
     for i, lane in enumerate(lanes):
@@ -62,7 +62,7 @@ def apply(lanes: Sequence[Lane], read: Read, budget: DraftBudget) -> tuple[list[
     return kept, bad
 
 
-def _score(lane: Lane, read: Read, head: int) -> int | None:
+def _score(lane: Lane, read: RoundValues, head: int) -> int | None:
     """Hands a slot the log-probabilities of the tokens it was given; the position of the first row that was not finite,
     if any."""
     slot, s = lane.slot, lane.segment
@@ -74,6 +74,6 @@ def _score(lane: Lane, read: Read, head: int) -> int | None:
     return None
 
 
-def _logprobs(read: Read, row: int, token: int, count: int) -> TokenLogprobs:
+def _logprobs(read: RoundValues, row: int, token: int, count: int) -> TokenLogprobs:
     top = zip(read["top_ids"][row][:count], read["top_logprobs"][row][:count])
     return TokenLogprobs(token, float(read["logprob"][row]), tuple((int(i), float(v)) for i, v in top if i >= 0))

@@ -20,7 +20,7 @@ from tensorfold.network.moe import Moe
 from tensorfold.state.caches import Caches
 
 # draws draft i of every slot from its logits float32 [S, V], given the drafts before it int32 [S, i]
-Draw = Callable[[int, mx.array, mx.array], mx.array]
+DraftDraw = Callable[[int, mx.array, mx.array], mx.array]
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Drafter:
         return [stage.context_row(main, table) for stage in self.stages]
 
     def propose(
-        self, caches: Caches, slots: mx.array, tokens: mx.array, position: mx.array, table: mx.array, draw: Draw
+        self, caches: Caches, slots: mx.array, tokens: mx.array, position: mx.array, table: mx.array, draw: DraftDraw
     ) -> Proposals:
         """Drafts after `tokens` int32 [S], which follow the last ingested positions int32 [S] of `slots` int32 [S].
 
@@ -159,7 +159,7 @@ class Drafter:
         return hidden.reshape(count, block, -1), base
 
     def _walk(
-        self, base: mx.array, tokens: mx.array, draw: Draw
+        self, base: mx.array, tokens: mx.array, draw: DraftDraw
     ) -> tuple[list[mx.array], list[mx.array], list[mx.array]]:
         """By Markov steps, each [S] or [S, ...]: the drafts, the embedding of the token before each, and its logits."""
         b, none = self.backend, mx.zeros((tokens.shape[0], 0), mx.int32)

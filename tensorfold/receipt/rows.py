@@ -15,7 +15,7 @@ from tensorfold.engine import schedule
 from tensorfold.network.replay import Replay
 from tensorfold.network.row_check import row_dependent_operations
 from tensorfold.receipt.finding import Finding, holds
-from tensorfold.receipt.runner import Call, Result, Runner, Session
+from tensorfold.receipt.runner import Computed, ForwardCall, Runner, Session
 
 CHUNK = 64
 PREFIX = 120  # a bucket of compressed rows ends at 64 and 128, a page at 128
@@ -35,7 +35,7 @@ class RowLaw:
         self.runner = runner
         self.ids = some_ids(PREFIX + ROWS, 0, runner.config.vocab_size)
 
-    def prefix(self, call: Call | None = None) -> Session:
+    def prefix(self, call: ForwardCall | None = None) -> Session:
         """One slot after its prompt, which was two chunks."""
         session = Session(self.runner, [self.ids], call)
         session([CHUNK], [[]]), session([PREFIX - CHUNK], [[]])
@@ -46,12 +46,12 @@ class RowLaw:
         return self.prefix()
 
     @cached_property
-    def alone(self) -> list[Result]:
+    def alone(self) -> list[Computed]:
         """After each of ROWS rows that had a launch each: all logits since the prompt, and the state."""
-        session, logits, out = self.begun.fork(), list[np.ndarray](), list[Result]()
+        session, logits, out = self.begun.fork(), list[np.ndarray](), list[Computed]()
         for _ in range(ROWS):
             logits += session([1])
-            out.append(Result(np.concatenate(logits), session.rows(0)))
+            out.append(Computed(np.concatenate(logits), session.rows(0)))
         return out
 
     def one_launch(self, counts: Sequence[int] = range(1, schedule.ROWS + 1)) -> Finding:
@@ -59,14 +59,14 @@ class RowLaw:
         broken = []
         for count in counts:
             session = self.begun.fork()
-            got = Result(session([count])[0], session.rows(0))
+            got = Computed(session([count])[0], session.rows(0))
             broken += _apart(f"{count} rows", got, self.alone[count - 1])
         return holds("R rows in one launch equal one at a time", broken, f"R = {', '.join(map(str, counts))}")
 
     def decode_steps(self) -> Finding:
         """Steps of several rows, each committed, equal steps of one row."""
         session = self.begun.fork()
-        got = Result(np.concatenate([session([WIDTH])[0] for _ in range(STEPS)]), session.rows(0))
+        got = Computed(np.concatenate([session([WIDTH])[0] for _ in range(STEPS)]), session.rows(0))
         name = f"{STEPS} decode steps at {WIDTH} rows a launch equal one row a launch"
         return holds(name, _apart("the steps", got, self.alone[-1]), f"positions {PREFIX} to {PREFIX + ROWS - 1}")
 
@@ -84,7 +84,7 @@ class RowLaw:
         broken = []
         for i, (length, some) in enumerate(zip(lengths, ids)):
             alone = self.runner(some, [length, *(n[i] for n in launches if n[i])], range(length, len(some)))
-            broken += _apart(f"the slot of {length} ids", Result(np.concatenate(logits[i]), session.rows(i)), alone)
+            broken += _apart(f"the slot of {length} ids", Computed(np.concatenate(logits[i]), session.rows(i)), alone)
         return holds("rows of 3 slots in one launch equal each alone", broken, f"slots of {lengths} ids")
 
     def prompt(self, length: int = 0) -> Finding:
@@ -100,10 +100,10 @@ class RowLaw:
         more = f"; {length} ids in one chunk, in chunks of {CHUNK}, one by one" if length else ""
         return holds("prompt rows equal decode rows", broken, f"{count} ids whole, or in chunks and rows{more}")
 
-    def replayed(self, call: Call | None = None) -> Finding:
+    def replayed(self, call: ForwardCall | None = None) -> Finding:
         """Graphs that are built once and replayed equal the plain call, the prompt's too; `call` stands for them."""
         session = self.prefix(call or Replay(self.runner.network, self.begun.caches))
-        got = Result(np.concatenate([session([WIDTH])[0] for _ in range(STEPS)]), session.rows(0))
+        got = Computed(np.concatenate([session([WIDTH])[0] for _ in range(STEPS)]), session.rows(0))
         broken = _apart("the replayed steps", got, self.alone[-1])
         return holds("replayed graphs equal the plain call", broken, f"{STEPS} steps over a change of the bucket")
 
@@ -121,6 +121,6 @@ class RowLaw:
         return {"logits": hashlib.sha256(run.logits.tobytes()).hexdigest(), "state": state.hexdigest()}
 
 
-def _apart(what: str, got: Result, wanted: Result) -> list[str]:
+def _apart(what: str, got: Computed, wanted: Computed) -> list[str]:
     names = got.differences(wanted)
     return [f"{what}: other bits in {', '.join(names)}"] if names else []

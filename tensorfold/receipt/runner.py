@@ -24,20 +24,20 @@ from tensorfold.state.snapshot import page_count
 from tensorfold.text.token_map import engram_token_map
 from tensorfold.text.tokenizer import Tokenizer
 
-Call = Callable[[Plan, Caches], Forward]
+ForwardCall = Callable[[Plan, Caches], Forward]
 
 
-class Result(NamedTuple):
+class Computed(NamedTuple):
     """Logits float32 of the asked rows, and every cache row that a later token can read."""
 
     logits: np.ndarray
     rows: dict[str, np.ndarray]
 
-    def same(self, other: Result) -> bool:
+    def same(self, other: Computed) -> bool:
         """Equal bits in logits and readable rows."""
         return not self.differences(other)
 
-    def differences(self, other: Result) -> list[str]:
+    def differences(self, other: Computed) -> list[str]:
         """What has other bits, by name; none for equal runs."""
         a, b = {"logits": self.logits, **self.rows}, {"logits": other.logits, **other.rows}
         return [k for k in sorted(a.keys() | b.keys()) if k not in a or k not in b or _bits(a[k]) != _bits(b[k])]
@@ -61,7 +61,7 @@ class Runner:
         token_map = engram_token_map(Tokenizer.from_folder(folder, c), c) if hashed else np.zeros(0, np.int32)
         self.engram = EngramTables(self.checkpoint, c, token_map)
 
-    def __call__(self, ids: Sequence[int], chunk: int | Iterable[int], heads: Sequence[int] | None = None) -> Result:
+    def __call__(self, ids: Sequence[int], chunk: int | Iterable[int], heads: Sequence[int] | None = None) -> Computed:
         """Runs `ids` from an empty slot in chunks of one size or of the sizes given; logits of rows `heads` or all."""
         sizes = [chunk] * -(-len(ids) // chunk) if isinstance(chunk, int) else list(chunk)
         wanted, logits, start = set(range(len(ids)) if heads is None else heads), [], 0
@@ -70,7 +70,7 @@ class Runner:
             end = min(end, len(ids))
             logits += session([end - start], [[p - start for p in range(start, end) if p in wanted]])
             start = end
-        return Result(np.concatenate(logits), session.rows(0))
+        return Computed(np.concatenate(logits), session.rows(0))
 
     def close(self) -> None:
         """Lets files go; what was loaded stays usable but for Engram rows."""
@@ -81,7 +81,7 @@ class Runner:
 class Session:
     """Slots of several ids side by side, each from an empty state; `call` is the network or stands for it."""
 
-    def __init__(self, runner: Runner, ids: Sequence[Sequence[int]], call: Call | None = None):
+    def __init__(self, runner: Runner, ids: Sequence[Sequence[int]], call: ForwardCall | None = None):
         self.runner, self.call = runner, call or runner.network
         stages = len(runner.drafter.stages) if runner.drafter else 0
         need = [page_count(len(some)) for some in ids]
@@ -122,7 +122,7 @@ class Session:
         s = self.slots[slot]
         return readable(self.caches, SimpleNamespace(**{**vars(s), "ids": s.ids[: s.committed]}))  # type: ignore[arg-type]
 
-    def fork(self, call: Call | None = None) -> Session:
+    def fork(self, call: ForwardCall | None = None) -> Session:
         """A session that goes on from here by itself, its caches copied."""
         twin = object.__new__(Session)
         twin.runner, twin.call = self.runner, call or self.call

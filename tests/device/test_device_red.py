@@ -20,7 +20,7 @@ from tensorfold.receipt.finding import Finding, guarded
 from tensorfold.receipt.footprint import constant_memory, used_where_they_lie
 from tensorfold.receipt.laws import Laws
 from tensorfold.receipt.rows import RowLaw, some_ids
-from tensorfold.receipt.runner import Result, Runner
+from tensorfold.receipt.runner import Computed, Runner
 from tests.support.goldens import EXAMPLE
 from tests.support.planted import crowded
 
@@ -97,8 +97,8 @@ def test_the_comparison_sees_a_single_bit() -> None:
     for key in ("window", "rows.2", "keys.6"):
         changed = {**run.rows, key: run.rows[key].copy()}
         changed[key].flat[-1] ^= 1
-        assert run.differences(Result(run.logits, changed)) == [key]
-    assert run.differences(Result(np.nextafter(run.logits, np.float32(9)), run.rows)) == ["logits"]
+        assert run.differences(Computed(run.logits, changed)) == [key]
+    assert run.differences(Computed(np.nextafter(run.logits, np.float32(9)), run.rows)) == ["logits"]
 
 
 def test_ids_are_the_same_everywhere_and_ordinary() -> None:

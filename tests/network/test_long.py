@@ -12,7 +12,7 @@ import pytest
 
 import tensorfold
 from tensorfold.backend.ops import OpsBackend
-from tensorfold.receipt.runner import Result, Runner
+from tensorfold.receipt.runner import Computed, Runner
 from tensorfold.testing import synthetic
 from tests.network.reference import Reference
 from tests.network.test_streams import goldens
@@ -158,7 +158,7 @@ def test_selection_and_candidates_bite(long: Long) -> None:
 
 def test_chunk_sizes_agree_at_every_length(folder: Path, long: Long) -> None:
     """Logits at the ends of all lengths and every readable row after 4,096 tokens, in chunks of 64 and of 333."""
-    other: Result = Runner(folder, drafter=False)(tokens(LENGTHS[-1]), 333, ROWS.tolist())
+    other: Computed = Runner(folder, drafter=False)(tokens(LENGTHS[-1]), 333, ROWS.tolist())
     assert other.same(long.run)
 
 

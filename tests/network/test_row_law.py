@@ -12,7 +12,7 @@ import tensorfold
 from tensorfold.backend import choice
 from tensorfold.backend.ops import OpsBackend
 from tensorfold.network.row_check import row_dependent_operations
-from tensorfold.receipt.runner import Result, Runner
+from tensorfold.receipt.runner import Computed, Runner
 from tests.network.test_streams import goldens
 from tests.support.goldens import DATA, EXAMPLE, Trace
 from tests.support.planted import crowded
@@ -33,7 +33,7 @@ def runner(name: str) -> Runner:
 
 
 @cache
-def whole(name: str, count: int = 1000) -> Result:
+def whole(name: str, count: int = 1000) -> Computed:
     """The first `count` ids, or all, in one chunk."""
     some = ids(name)[:count]
     return runner(name)(some, len(some))
@@ -58,8 +58,8 @@ def test_the_comparison_sees_a_single_bit() -> None:
     for key in ("window", "rows.2", "keys.6"):
         changed = {**run.rows, key: run.rows[key].copy()}
         changed[key].flat[-1] ^= 1
-        assert not Result(run.logits, changed).same(run)
-    assert not Result(np.nextafter(run.logits, np.float32(9)), run.rows).same(run)
+        assert not Computed(run.logits, changed).same(run)
+    assert not Computed(np.nextafter(run.logits, np.float32(9)), run.rows).same(run)
 
 
 @pytest.mark.parametrize("name", FOLDERS)
