@@ -28,6 +28,7 @@ from tensorfold.engine.reply import TokenLogprobs
 from tensorfold.handle import SlotHandle
 from tensorfold.keywords import LoadKeywords, OnePrompt, StreamKeywords
 from tensorfold.model import Model
+from tensorfold.requests import seed_each
 from tensorfold.results import Generation, Piece
 from tensorfold.rounds import Call, begin, generation, held, pieces, results
 from tensorfold.text.tokenizer import Tokenizer
@@ -179,10 +180,7 @@ def batch_generate(
     limits = limits_of(max_tokens, len(prompts))
     if return_logprobs:
         options.setdefault("logprobs", 0)
-    seeds = options.pop("seed", None)
-    every = [seeds] * len(prompts) if seeds is None or isinstance(seeds, int) else list(seeds)
-    if len(every) != len(prompts):
-        raise ValueError(f"seed has {len(every)} entries for {len(prompts)} prompts")
+    every = seed_each(options.pop("seed", None), len(prompts), "prompts")
     requests = []
     for ids, limit, seed in zip(prompts, limits, every):  # what is wrong is told before anything is computed
         keywords = keywords_of(model, ids, {**options, "max_tokens": limit, "seed": seed})

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import numpy as np
-
 from tensorfold.arguments import flag, integer, shown
 from tensorfold.config import ModelConfig
 from tensorfold.engine.params import KEYWORDS, SamplingParams, parse
@@ -75,12 +73,9 @@ class Reader:
     def _choices(self, options: Mapping[str, Any], count: int, n: int | None) -> list[SamplingParams]:
         given = {k: v for k, v in options.items() if k in KEYWORDS}
         seeds = given.pop("seed", None)
-        one = not isinstance(seeds, (list, tuple, np.ndarray))
-        if one and seeds is not None and n is not None and n > 1:
+        every = seed_each(seeds, count, "replies")
+        if seeds is not None and n is not None and n > 1 and not _many(seeds):
             raise ValueError(f"seed={seeds!r} with n={n}: n replies need seeds of their own, give a list or none")
-        if not one and len(seeds) != count:
-            raise ValueError(f"seed has {len(seeds)} entries for {count} replies")
-        every = [seeds] * count if one else list(seeds)
         return [self._parse({**given, "seed": s}) for s in every]
 
     def _parse(self, given: Mapping[str, Any]) -> SamplingParams:
@@ -97,6 +92,22 @@ class Reader:
         if limit > self.config.dspark_block_size > 0:
             raise ValueError(f"max_drafts={limit} is more than the drafter's block of {self.config.dspark_block_size}")
         return 0 if draft is False else min(limit, block)
+
+
+def seed_each(seeds: Any, count: int, what: str) -> list[Any]:
+    """A seed for each of `count` replies or prompts: one for all, or as many in a list or an array. Raises ValueError
+    for another number of them."""
+    if not _many(seeds):
+        return [seeds] * count
+    if len(seeds) != count:
+        raise ValueError(f"seed has {len(seeds)} entries for {count} {what}")
+    return list(seeds.tolist() if hasattr(seeds, "tolist") else seeds)
+
+
+def _many(seeds: Any) -> bool:
+    """Whether these are seeds rather than one, which a number of numpy or an array of no dimension is as well."""
+    ndim: int = getattr(seeds, "ndim", 0)
+    return isinstance(seeds, (list, tuple)) or ndim > 0
 
 
 def nothing(prompt: Any, options: Mapping[str, Any]) -> bool:
