@@ -57,6 +57,9 @@ LONG = [
     cut("block_scores", "uint n = p_minu(", "ushort n = p_minu("),
     cut("attend_scores", "uint column = first", "uchar column = first"),
     cut("attend_values", "column = base + at;", "column = uchar(base + at);"),
+    cut("experts_up", "in_grid.x % tiles;", "in_grid.x % tiles & 127u;"),
+    cut("matvec_fp8_pair", "uint tile = thread", "uchar tile = thread"),
+    cut("matvec_fp8_quantised", "uint tile = thread", "uchar tile = thread"),
 ]
 # rows of a prompt
 PROMPT = [

@@ -76,6 +76,13 @@ _SCORES = (
     Mistake("last columns of a window missed", "(w + uint(8 * G - 1)) / uint(8 * G)", "w / uint(8 * G)"),
     Mistake("a compressed place too far", "column < w + k)", "column <= w + k)"),
     Mistake("a score too far", "lane < 8u && int(column) < left", "lane < 8u", file="dots.h"),
+    Mistake(
+        "a place's offset cut to 32 bits",
+        "cache + ulong(place) * bytes",
+        "cache + uint(place) * bytes",
+        file="rows.h",
+        backends=("host",),
+    ),
     Mistake("a new row taken from the cache", "place < held ?", "place <= held ?", file="rows.h"),
 )
 

@@ -8,6 +8,7 @@ MISTAKES: dict[str, tuple[Mistake, ...]] = {
     "embed": (
         Mistake("row after the token's", "table[ulong(ids[row])", "table[ulong(ids[row] ^ 1)"),
         Mistake("the first token's row for all", "ids[row]", "ids[0]"),
+        Mistake("token's offset cut to 32 bits", "table[ulong(ids[row])", "table[uint(ids[row])", backends=("host",)),
         Mistake("tail missed", "if (d >= uint(D)) return;", "if (d + 32u >= uint(D)) return;"),
         Mistake("edge threads kept", "if (d >= uint(D)) return;", "", backends=("host",)),
         Mistake(

@@ -196,6 +196,12 @@ def far_experts(paired: bool) -> list[Far]:
     return [far_shard(make("far experts", paired, 128, 42, 3, 4, 5))]
 
 
+def tall(paired: bool) -> list[Case]:
+    """Real numbers of rows of a matrix, so that tiles count beyond 8 bits where they are low."""
+    k, n = (256, 5120) if paired else (1024, 2304)
+    return [make("tall matrices", paired, k, n, 2, 1, 2)]
+
+
 # inputs whose first axis is rows
 ROWS: dict[str, tuple[str, ...]] = {
     "experts_up": ("x", "ids"),
@@ -203,3 +209,4 @@ ROWS: dict[str, tuple[str, ...]] = {
 }
 FAR_CASES = {"experts_up": partial(far_experts, False), "experts_down": partial(far_experts, True)}
 ROWS_SEE_ALL = ("experts_up", "experts_down")  # a row looks at the choices of all
+ONCE = {"experts_up": partial(tall, False), "experts_down": partial(tall, True)}

@@ -33,6 +33,12 @@ MISTAKES: dict[str, tuple[Mistake, ...]] = {
         Mistake("nibbles swapped", "word >> (4u * j) & 15u", "word >> (4u * (j ^ 1u)) & 15u"),
         Mistake("first segment's places", "ulong(segment[row]) * c", "ulong(0) * c"),
         Mistake("a new key taken from the cache", "place < held ?", "place <= held ?", backends=("host",)),
+        Mistake(
+            "key's offset cut to 32 bits",
+            "cache + ulong(place) * bytes",
+            "cache + uint(place) * bytes",
+            backends=("host",),
+        ),
         Mistake("empty place scored", "empty ? p_neg(p_inf()) : total", "total"),
         Mistake("edge threads kept", "part == 0u && column < c", "part == 0u", backends=("host",)),
         Mistake("places past the last", "int place = column < c ?", "int place = column <= c ?", backends=("host",)),

@@ -225,3 +225,8 @@ FAR_CASES = {
     "matvec_fp8": lambda: _far(_fp8_case("far rows of w", (128,), 256, 1, True, "float32")),
     "matvec_bf16": lambda: _far(_bf16_case("far rows of w", 128, 256, 1, "float32")),
 }
+# real numbers of rows of matrices that have no far ones
+ONCE = {
+    "matvec_fp8_pair": lambda: [_fp8_case("tall matrices", (4096, 32768), 64, 1, True, "bfloat16")],
+    "matvec_fp8_quantised": lambda: [_quantised_case("tall matrix", 9216, 512, 1, 1)],
+}

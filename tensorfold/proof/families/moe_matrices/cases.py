@@ -9,7 +9,7 @@ import numpy as np
 
 from tensorfold.kernels.kernel import Array
 from tensorfold.proof.families.act_quant.reference import as_planes
-from tensorfold.proof.families.experts.cases import experts_down, experts_up, far_shard, make
+from tensorfold.proof.families.experts.cases import experts_down, experts_up, far_shard, make, tall
 from tensorfold.proof.families.experts.reference import planes_of
 from tensorfold.proof.families.matvec.cases import activations, cancelling, matrix
 from tensorfold.proof.numerics.exact import store_bf16
@@ -89,6 +89,11 @@ def far_experts(paired: bool) -> list[Far]:
     return [far_shard(_beside(make("far experts", paired, 128, 64, 3, 4, 5), paired, 160 if paired else 64))]
 
 
+def tall_beside(paired: bool) -> list[Case]:
+    """Real numbers of rows of every matrix."""
+    return [_beside(case, paired, 160 if paired else 2304) for case in tall(paired)]
+
+
 # inputs whose first axis is rows
 ROWS: dict[str, tuple[str, ...]] = {
     "moe_up": ("x", "ids"),
@@ -96,3 +101,4 @@ ROWS: dict[str, tuple[str, ...]] = {
 }
 FAR_CASES = {"moe_up": partial(far_experts, False), "moe_down": partial(far_experts, True)}
 ROWS_SEE_ALL = ("moe_up", "moe_down")  # a row looks at the choices of all
+ONCE = {"moe_up": partial(tall_beside, False), "moe_down": partial(tall_beside, True)}
