@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tensorfold import config_rules as rules
+from tensorfold.cone import Cone
 from tensorfold.config_fields import ConfigFields
 from tensorfold.config_keys import parts_of_flat, parts_of_hf, strange
 from tensorfold.config_rules import ConfigError
@@ -63,6 +64,11 @@ class ModelConfig(ConfigFields):
             self.engram_layer_ids,
             self.dspark_target_layer_ids,
         )
+
+    @cached_property
+    def cone(self) -> Cone:
+        """Which layers the rows of a prompt run."""
+        return Cone.of(self.roles, self.sliding_window)
 
     @classmethod
     def from_folder(cls, path: str | Path) -> ModelConfig:

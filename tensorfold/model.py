@@ -72,7 +72,8 @@ class Model:
         max_slots: sequences open at once, 1..16.
         max_context: positions a slot may reach, by default what the config allows.
         backend: "ops", or None to choose. prefix_bytes: budget of kept prompt beginnings, 0 for none.
-        snapshot_tokens: of a long prompt a beginning is kept every so many tokens.
+        snapshot_tokens: of a long prompt a beginning is kept every so many tokens, for prompts as long or longer;
+        what `remember` keeps serves any.
         draft_policy: "measured" drafts as much as drafts pay, "fixed" always drafts max_drafts.
         engram: "disk" reads the rows of the Engram tables from their files as tokens ask, "ram" copies the tables into
         memory, "auto" does so where everything fits into half of it; the tokens are the same.

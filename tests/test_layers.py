@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1] / "tensorfold"
-BASE = {"arguments", "codes", "config", "keywords", "progress", "roles", "small"}  # files that know no room
+BASE = {"arguments", "codes", "cone", "config", "keywords", "progress", "roles", "small"}  # files that know no room
 # a room, and the rooms it may import beside those files
 MAY_IMPORT: dict[str, set[str]] = {
     "kernels": set(),

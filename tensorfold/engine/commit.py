@@ -36,6 +36,8 @@ class Commit:
         self._slot_place, self._first, self._start = (mx.array(c) for c in starts.T)
         # what a ring has room for
         last = [np.arange(first + max(0, s.rows - width), first + s.rows) for s, first in parts]
+        # how many of those the first rows of a round have
+        self._upto = dict(zip([0, *np.cumsum([s.rows for s, _ in parts])], [0, *np.cumsum([len(r) for r in last])]))
         # whose place each takes
         older = [np.where(r - width >= first, r - width, -1) for (_, first), r in zip(parts, last)]
         places = [s.place * width + (s.start + r - first) % width for (s, first), r in zip(parts, last)]
@@ -50,8 +52,11 @@ class Commit:
         keep = rows[self._rows]
         origin = mx.where(keep, self._rows, mx.maximum(self._older, 0))
         places = mx.where(keep | (self._older >= 0), self._places, caches.spare_ring)
-        for layer, fresh_rows in enumerate([*self.new.window, *self.rings]):
-            self._write(caches.window, layer, places, fresh_rows[origin])
+        stages = caches.config.num_hidden_layers  # their rings lie behind the layers'
+        for first, rings in ((0, self.new.window), (stages, self.rings)):
+            for layer, fresh_rows in enumerate(rings, first):
+                count = self._upto[fresh_rows.shape[0]]  # of the rows that ran the layer
+                self._write(caches.window, layer, places[:count], fresh_rows[origin[:count]])
         for source, ratio in caches.sources.items():
             part, fresh = self.plan.compressed[ratio], self.new.sources[source]
             if part.closing.size:

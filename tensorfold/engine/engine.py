@@ -134,8 +134,7 @@ class Engine:
         """Gives a slot made elsewhere (a restored one) a place and its state."""
         self._need_place()
         self.memory.open(slot)
-        self.memory.put(slot, state)
-        slot.committed = slot.stats.reused_tokens = state.length
+        self._put(slot, state)
         self._seated(slot)
 
     def cancel(self, slot: Slot) -> None:
@@ -232,11 +231,26 @@ class Engine:
             self.close(self.dropped.popleft())
 
     def _reuse(self, slot: Slot) -> None:
-        """Starts a slot from the longest kept beginning that it may share."""
-        state = self.prefixes.best(slot.ids[: slot.shareable])
+        """Starts a slot from the longest kept beginning that serves it. A longer one that does not is made whole on the
+        way: it is shared, so that later prompts will ask for it."""
+        ids, cone = slot.ids[: slot.shareable], self.lanes.config.cone
+
+        def serves(state: Snapshot) -> bool:
+            return state.serves(slot.whole_by(state.length + 1), cone)
+
+        shared = self.prefixes.best(ids)
+        if shared is None:
+            return
+        if not serves(shared):
+            slot.keep_at = (*slot.keep_at, shared.length)
+        state = self.prefixes.best(ids, serves)
         if state is not None:
-            self.memory.put(slot, state)
-            slot.committed = slot.stats.reused_tokens = state.length
+            self._put(slot, state)
+
+    def _put(self, slot: Slot, state: Snapshot) -> None:
+        self.memory.put(slot, state)
+        slot.committed = slot.stats.reused_tokens = state.length
+        slot.whole_at = min(state.whole_at, slot.whole_by(state.length + 1))
 
     def _remember(self, slot: Slot) -> None:
         """Keeps what a later prompt may share: every so many prompt tokens, the prompt's end, the reply's end."""
@@ -251,7 +265,7 @@ class Engine:
             self.prefixes.budget
             and slot.committed
             and slot.error is None
-            and not self.prefixes.has(slot.ids[: slot.committed])
+            and not self.prefixes.has(slot.ids[: slot.committed], slot.whole_at)
         ):
             self.prefixes.add(self.memory.take(slot))
 

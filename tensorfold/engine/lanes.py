@@ -24,7 +24,7 @@ from tensorfold.engine.slot import NumericError, Slot
 from tensorfold.engine.verify import judge
 from tensorfold.network.dspark import Drafter
 from tensorfold.network.engram import Gather, Lookup
-from tensorfold.network.forward import Network
+from tensorfold.network.forward import Forward, Network
 from tensorfold.network.plan import Plan, Planner, Segment
 from tensorfold.network.replay import Replay
 from tensorfold.state.slot_memory import SlotMemory
@@ -42,7 +42,7 @@ class Lanes:
         self.forward = Replay(network, memory.caches) if network.traceable else network
         self.planner = Planner(self.config)
         self.budget = DraftBudget(ROWS, fixed_drafts)
-        self.schedule = Schedule(chunk, self.budget, drafter is not None)
+        self.schedule = Schedule(chunk, self.budget, drafter is not None, self.config.cone)
         self.guard: Callable[[], None] = lambda: None  # raises if what the round was computed from has changed
 
     @property
@@ -60,7 +60,7 @@ class Lanes:
         new = self.forward(plan, self.caches)
         picked = self._draw(lanes, new.logits)
         verdict = judge(picked, plan.segments)
-        rings = self.drafter.ingest(new.taps, plan.window_table) if self.drafter and new.taps is not None else []
+        rings = self._ingest(new, plan)
         rewindable = any(lane.segment.drafts and lane.slot.params.stop for lane in lanes)
         commit = Commit(self.caches, plan, new, rings, self.backend, rewindable)
         commit.keep(verdict.kept)
@@ -78,6 +78,12 @@ class Lanes:
         if all(lane.segment.known == 1 for lane in lanes):
             self.budget.costs.add(plan.rows, drafts is not None, time.perf_counter() - begun)
         return [lane.slot for lane in lanes]
+
+    def _ingest(self, new: Forward, plan: Plan) -> list[mx.array]:
+        """The drafter's ring rows of what was tapped."""
+        if self.drafter is None or new.taps is None:
+            return []
+        return self.drafter.ingest(new.taps, plan.window_table[: new.taps.shape[0]])
 
     def _plan(self, lanes: Sequence[Lane]) -> Plan:
         for lane in lanes:

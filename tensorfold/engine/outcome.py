@@ -39,6 +39,7 @@ def apply(lanes: Sequence[Lane], read: RoundValues, budget: DraftBudget) -> tupl
     kept, bad, head, drafting = [], [], 0, 0
     for i, lane in enumerate(lanes):
         slot, s, finite = lane.slot, lane.segment, bool(read["finite"][i])
+        slot.whole_at = max(slot.whole_at, lane.whole_at)
         wrong = _score(lane, read, head)
         head += s.scored
         tokens = [int(t) for t in read["tokens"][i] if t >= 0]

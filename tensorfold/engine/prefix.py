@@ -22,30 +22,32 @@ class PrefixStore:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def has(self, ids: Sequence[int]) -> bool:
-        """Whether exactly these ids are kept."""
-        return _key(ids) in self._kept
+    def has(self, ids: Sequence[int] | np.ndarray, whole_at: int = 0) -> bool:
+        """Whether exactly these ids are kept, for no longer prompts alone than those from `whole_at` on."""
+        kept = self._kept.get(_key(ids))
+        return kept is not None and kept[0].whole_at <= max(len(ids), whole_at)
 
     def add(self, snapshot: Snapshot) -> None:
         """Keeps a snapshot, if it fits the budget at all; older ones make room."""
         key, size = _key(snapshot.ids), snapshot.nbytes + self._page_bytes * len(snapshot.pages)
-        if key in self._kept or size > self.budget:
+        if size > self.budget or self.has(snapshot.ids, snapshot.whole_at):
             self._drop(snapshot)
             return
+        if key in self._kept:
+            self._remove(key)
         while self.nbytes + size > self.budget:
             self._remove(next(iter(self._kept)))
         self._kept[key] = snapshot, size
         self.nbytes += size
 
-    def best(self, ids: Sequence[int], shortest: int = 0) -> Snapshot | None:
-        """The longest kept beginning of `ids` that is shorter than `ids` and longer than `shortest`."""
+    def best(self, ids: Sequence[int], serves: Callable[[Snapshot], bool] = lambda _: True) -> Snapshot | None:
+        """The longest kept beginning of `ids` that is shorter than `ids` and `serves`."""
         wanted = np.asarray(ids, np.int32)
         found = None
         for key, (snapshot, _) in self._kept.items():
             n = snapshot.length
-            if max(shortest, found[1].length if found else 0) < n < len(wanted) and np.array_equal(
-                wanted[:n], snapshot.ids
-            ):
+            longer = (found[1].length if found else 0) < n < len(wanted)
+            if longer and np.array_equal(wanted[:n], snapshot.ids) and serves(snapshot):
                 found = key, snapshot
         if found is None:
             return None

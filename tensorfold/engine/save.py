@@ -67,6 +67,8 @@ def take(engine: Engine, slot: Slot, identity: str) -> Saved:
     }
     if params.prompt_logprobs is not None:
         about["prompt"] = {"first": slot.first_scored, "logprobs": [(t.logprob, t.top) for t in slot.scores]}
+    if slot.whole_at > slot.committed:
+        about["whole_at"] = slot.whole_at
     return Saved(about, readable(engine.memory.caches, slot))
 
 
@@ -105,7 +107,7 @@ def restore(path: Path, saved: Saved, engine: Engine, max_drafts: int) -> Slot:
     except (KeyError, TypeError, IndexError, ValueError, OverflowError, AttributeError) as error:
         raise SaveError(f"{path}: not a whole saved state ({error!r})") from None
     engine.check(slot.ids[: slot.reply_start], slot.params)
-    state = engine.memory.load(arrays, slot.ids[: about["committed"]])
+    state = engine.memory.load(arrays, slot.ids[: about["committed"]], about.get("whole_at", 0))
     try:
         engine.adopt(slot, state)
     finally:
@@ -133,7 +135,7 @@ def _read(path: Path) -> tuple[dict, dict[str, np.ndarray]]:
 def _slot(about: dict, arrays: dict[str, np.ndarray], engine: Engine, max_drafts: int) -> Slot:
     """The slot as the host knows it, without place and pages; an error of any kind where something does not fit."""
     config, start, prompt = engine.lanes.config, about["reply_start"], about.get("prompt")
-    if about.keys() - {"prompt"} != _FIELDS or about["config"] != _config_digest(engine):
+    if about.keys() - {"prompt", "whole_at"} != _FIELDS or about["config"] != _config_digest(engine):
         raise ValueError("fields are missing, unknown or of another config")
     _check_whole(about, arrays, engine.memory.caches)
     params = _params(about["params"], config)
@@ -195,6 +197,8 @@ def _check_whole(about: dict, arrays: dict[str, np.ndarray], caches: Caches) -> 
         raise ValueError("ids are not token ids of this model")
     if type(n) is not int or type(start) is not int or not (0 <= n <= len(ids) and 0 < start <= len(ids)):
         raise ValueError(f"committed {n!r} and reply_start {start!r} do not fit {len(ids)} ids")
+    if "whole_at" in about and not (type(about["whole_at"]) is int and n < about["whole_at"] <= len(ids)):
+        raise ValueError(f"whole_at {about['whole_at']!r} does not fit {n} committed of {len(ids)} ids")
     if about["finish_reason"] not in (None, "stop", "length", "cancelled"):
         raise ValueError(f"finish_reason is {about['finish_reason']!r}")
     rings = (len(caches.window), min(n, caches.config.sliding_window), caches.window[0].shape[1])

@@ -33,6 +33,7 @@ class Slot:
 
     def __init__(self, ids: Sequence[int], params: SamplingParams, tokenizer: Tokenizer, max_drafts: int):
         self.tokenizer, self.ids, self.committed = tokenizer, list(ids), 0
+        self.whole_at = 0  # the length at which all layers' rows are there; beyond `committed` inside a long prompt
         self.place, self.pages = -1, list[int]()  # the slot memory's
         self.params, self.max_drafts = params, max_drafts
         self.drafts: list[int] = []
@@ -108,6 +109,12 @@ class Slot:
             end = min(end, max(self.committed, self.first_scored) + rows)
         return min([end, *(n for n in self.keep_at if n > self.committed)])
 
+    def whole_by(self, end: int) -> int:
+        """The next length, from `end` on, at which all layers' rows must be there: the prompt's end, one to keep, or
+        where tokens begin to be scored."""
+        scored = [max(end, self.first_scored + 1)] if self.targets else []
+        return min([len(self.ids), *scored, *(n for n in self.keep_at if n >= end)])
+
     def scored_rows(self, count: int) -> range:
         """Which of the next `count` rows predict a token to score."""
         first = self.first_scored - self.committed
@@ -146,7 +153,7 @@ class Slot:
         twin.resume(self.reply_start, self.finish_reason, self.logprobs)
         twin.score(self.first_scored, self.targets)
         twin.scores += self.scores
-        twin.committed, twin.acceptance = self.committed, list(self.acceptance)
+        twin.committed, twin.whole_at, twin.acceptance = self.committed, self.whole_at, list(self.acceptance)
         twin.stats.reused_tokens = self.committed
         twin.drafts = list(self.drafts) if params == self.params else []
         return twin

@@ -26,6 +26,11 @@ class Shared:
     places: dict[int, mx.array] = field(default_factory=dict)
     candidates: Candidates | None = None
 
+    def keep_first(self, rows: int) -> None:
+        """Lets go of what belongs to other rows than the first ones; new rows are everybody's."""
+        self.selection, self.candidates = (None if a is None else a[:rows] for a in (self.selection, self.candidates))
+        self.places = {ratio: places[:rows] for ratio, places in self.places.items()}
+
 
 class Projections:
     """Query, key-value and output matrices; the drafter's stages have them too."""
@@ -67,20 +72,21 @@ class Attention:
     def __call__(
         self, x: mx.array, quantised: Quantised, plan: Plan, caches: Caches, shared: Shared
     ) -> tuple[mx.array, mx.array]:
-        """bf16 [R, D], plain and quantised -> bf16 [R, D] and this round's packed window rows; updates `shared`."""
-        role, p = self.role, self.projections
+        """bf16 [R, D], plain and quantised -> bf16 [r, D] and packed window rows of the r rows that run this layer;
+        updates `shared`."""
+        role, p, rows = self.role, self.projections, plan.reach[self.role.layer]
+        plan = plan.first(rows)
         table = plan.compressed_table if role.ratio else plan.window_table
-        q, index, row = p.queries_and_row(quantised, table)
+        q, index, row = p.queries_and_row(quantised[:rows], table)
         columns = [Columns(caches.window[role.layer], row, plan.window, RowKind.WINDOW)]
         source = role.kv_source
         if source is not None:
             part = plan.compressed[role.ratio]
-            if self.compressor:
-                shared.new[role.layer] = self.compressor(x, part, caches.pairs.get(role.layer))
+            self.store(x, plan, caches, shared)
             new = shared.new[source]
             if self.indexer and index is not None:
                 keys = Columns(caches.keys[source], new.keys, part.places, RowKind.KEY)
-                queries, weights = self.indexer.queries(index, table), self.indexer.head_weights(x)
+                queries, weights = self.indexer.queries(index, table), self.indexer.head_weights(x[:rows])
                 shared.selection, shared.candidates = self.indexer(
                     queries, weights, keys, plan, part.visible[: plan.rows], shared.candidates
                 )
@@ -91,6 +97,12 @@ class Attention:
                 shared.places[role.ratio] = selected_places(shared.selection, part.places, plan.owner)
             columns.append(Columns(caches.rows[source], new.rows, shared.places[role.ratio], RowKind.COMPRESSED))
         return p.attend(q, table, columns), row
+
+    def store(self, x: mx.array, plan: Plan, caches: Caches, shared: Shared) -> None:
+        """What a KV source makes of every row, also of those that end here: compressed rows, keys, open pairs."""
+        if self.compressor:
+            layer, part = self.role.layer, plan.compressed[self.role.ratio]
+            shared.new[layer] = self.compressor(x, part, caches.pairs.get(layer))
 
 
 def selected_places(selection: mx.array, places: mx.array, segment: mx.array) -> mx.array:

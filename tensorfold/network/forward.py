@@ -25,8 +25,9 @@ from tensorfold.state.caches import Caches
 
 @dataclass(frozen=True)
 class Forward:
-    """What a round computed: logits float32 [h, V] of the plan's head rows, taps bf16 [R, taps * D],
-    new rows for the caches."""
+    """What a round computed: logits float32 [h, V] of the plan's head rows, taps bf16 [r, taps * D] of the rows that
+    ran all tapped layers, and new rows for the caches: packed window rows of those that ran a layer, up to the last
+    layer that any did."""
 
     logits: mx.array | None
     taps: mx.array | None
@@ -57,12 +58,17 @@ class Layer:
     def __call__(
         self, s: Streams, plan: Plan, caches: Caches, shared: Shared, following: Layer | None
     ) -> tuple[Streams, mx.array]:
-        """Streams of `inject` -> streams and this round's packed window rows; `following` is the layer that comes
-        next."""
+        """Streams of `inject` -> streams and packed window rows of those that run this layer; `following` is the layer
+        that comes next."""
         untouched = following.attn_hc if following is not None and following.engram is None else None
-        s, window = self.attn_hc(s, lambda h, q: self.attention(h, q, plan, caches, shared), self.ffn_hc)
+        rows = plan.reach[self.role.layer]
+        s, window = self.attn_hc(s, lambda h, q: self.attention(h, q, plan, caches, shared), self.ffn_hc, rows)
         s, _ = self.ffn_hc(s, lambda h, q: (self.moe(h, q), None), untouched)
         return s, window
+
+    def store(self, s: Streams, plan: Plan, caches: Caches, shared: Shared) -> None:
+        """What a KV source makes of rows that all end here."""
+        self.attention.store(self.attn_hc.enter(s).hidden, plan, caches, shared)
 
 
 class Network:
@@ -81,6 +87,7 @@ class Network:
             self.layers.append(Layer(source, role, config, backend, pool))
             on_layer()
         self.head = Head(source, backend)
+        self.tapped = max((r.layer for r in config.roles if r.tap is not None), default=None)
 
     def embed(self, ids: mx.array) -> Streams:
         """int32 [R] -> the first streams."""
@@ -91,7 +98,16 @@ class Network:
         s = self.embed(plan.ids)
         shared, window, taps = Shared({}), [], []
         for layer, following in zip_longest(self.layers, self.layers[1:]):
+            rows = plan.reach[layer.role.layer]
+            if not layer.role.owns_kv:  # which stores every row's, and goes on with fewer
+                s, plan = s.first(rows), plan.first(rows)
+                shared.keep_first(rows)
+            if not plan.rows:
+                break
             s = layer.inject(s, plan)
+            if not rows:
+                layer.store(s, plan, caches, shared)
+                break
             if layer.role.tap is not None:
                 taps.append(self.backend.hc_mean(s.x))
             s, row = layer(s, plan, caches, shared, following)
@@ -99,4 +115,10 @@ class Network:
             if watch is not None:
                 watch.append(mx.all(mx.abs(s.x) < mx.inf) & mx.all(mx.abs(s.pre) < mx.inf))
         logits = self.head(s.x[plan.head], s.pre[plan.head]) if plan.head.size else None
-        return Forward(logits, mx.concatenate(taps, -1) if taps else None, window, shared.new)
+        tapped = self.tapped_rows(plan)
+        joined = mx.concatenate([tap[:tapped] for tap in taps], -1) if tapped else None
+        return Forward(logits, joined, window, shared.new)
+
+    def tapped_rows(self, plan: Plan) -> int:
+        """How many rows run all tapped layers."""
+        return 0 if self.tapped is None else plan.reach[self.tapped]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 
-from tensorfold.backend.base import Backend, Output, Quantised, WeightSource
+from tensorfold.backend.base import Backend, Entered, Output, Quantised, WeightSource
 
 # a sublayer of its input, plain and quantised, gives its output and whatever its caller collects from it
 Sublayer = Callable[[mx.array, Quantised], tuple[Output, Any]]
@@ -20,6 +20,10 @@ class Streams(NamedTuple):
     pre: mx.array
     ahead: mx.array | None = None
 
+    def first(self, rows: int) -> Streams:
+        """Those of the first rows."""
+        return Streams(self.x[:rows], self.pre[:rows], None if self.ahead is None else self.ahead[:rows])
+
 
 class HyperConnection:
     """One sublayer's mixing weights; `kind` is attn or ffn."""
@@ -30,12 +34,20 @@ class HyperConnection:
         self.base, self.scale = source.array(f"{prefix}.hc_{kind}_base"), source.array(f"{prefix}.hc_{kind}_scale")
         self.norm = source.array(f"{prefix}.{kind}_norm.weight")
 
-    def __call__(self, s: Streams, sublayer: Sublayer, following: HyperConnection | None) -> tuple[Streams, Any]:
-        """Streams -> streams and what the sublayer left beside; `following` mixes them next, untouched."""
-        e = self.backend.hc_enter(s.x, s.pre, self.fn, self.base, self.scale, self.norm, s.ahead)
+    def enter(self, s: Streams) -> Entered:
+        """What the sublayer takes in, and the mixes."""
+        return self.backend.hc_enter(s.x, s.pre, self.fn, self.base, self.scale, self.norm, s.ahead)
+
+    def __call__(
+        self, s: Streams, sublayer: Sublayer, following: HyperConnection | None, rows: int | None = None
+    ) -> tuple[Streams, Any]:
+        """Streams -> streams and what the sublayer left beside; `following` mixes them next, untouched. rows: of how
+        many, the first ones, the sublayer gives an output."""
+        e = self.enter(s)
         y, beside = sublayer(e.hidden, e.quantised)
-        x, ahead = self.backend.hc_leave(y, s.x, e.post, e.comb, None if following is None else following.fn)
-        return Streams(x, e.pre, ahead), beside
+        post, comb, fn = e.post[:rows], e.comb[:rows], None if following is None else following.fn
+        x, ahead = self.backend.hc_leave(y, s.x[:rows], post, comb, fn)
+        return Streams(x, e.pre[:rows], ahead), beside
 
 
 def first_streams(embedded: mx.array, count: int) -> Streams:

@@ -7,7 +7,7 @@ all by place.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import mlx.core as mx
@@ -28,6 +28,7 @@ class Segment:
     place: the slot's in the caches. start: position of the first row. pages: of its compressed rows, as the slot has
     them when the plan is built. heads: rows whose logits are asked for, from 0. drafts: how many of the ids are drafts.
     scored: at how many of the heads, the first ones, a given token is scored; from the others tokens are drawn.
+    depth: how many layers its rows run, None for all; see `Cone`.
     """
 
     place: int
@@ -37,6 +38,7 @@ class Segment:
     heads: Sequence[int] = ()
     drafts: int = 0
     scored: int = 0
+    depth: int | None = None
 
     @property
     def rows(self) -> int:
@@ -79,7 +81,8 @@ class Compressed:
 class Plan:
     """Arrays of one round of R rows in S segments; `engram` holds codes and scales for each Engram layer.
 
-    segment int32 [max(R, 4)]: `owner`, with zeros behind it: see `small`.
+    segment int32 [max(R, 4)]: `owner`, with zeros behind it: see `small`. reach: how many rows run each layer, always
+    the first ones.
     """
 
     segments: tuple[Segment, ...]
@@ -91,10 +94,20 @@ class Plan:
     compressed: dict[int, Compressed]
     engram: tuple[tuple[mx.array, mx.array], ...]
     head: mx.array
+    reach: tuple[int, ...]
 
     @property
     def rows(self) -> int:
         return self.ids.shape[0]
+
+    def first(self, rows: int) -> Plan:
+        """The plan of the first rows alone, beside all compressed rows that the round adds."""
+        if rows == self.rows:
+            return self
+        segments = tuple(s for s, first in zip(self.segments, self.firsts) if first < rows)
+        engram = tuple((codes[:rows], scales[:rows]) for codes, scales in self.engram)
+        per_row = {name: getattr(self, name)[:rows] for name in ("ids", "window", "window_table", "compressed_table")}
+        return replace(self, segments=segments, engram=engram, **per_row)
 
     @property
     def firsts(self) -> list[int]:
@@ -118,7 +131,8 @@ class Planner:
     def build(
         self, segments: Sequence[Segment], slots: int, pages: int, engram: Sequence[tuple[np.ndarray, np.ndarray]] = ()
     ) -> Plan:
-        """A plan for `segments` in order, over caches of `slots` slots and `pages` pages."""
+        """A plan for `segments` in order, the deepest first, over caches of `slots` slots and `pages` pages."""
+        reach = self._reach(segments)
         counts = [s.rows for s in segments]
         firsts = np.cumsum([0, *counts])[:-1]
         position = np.concatenate([np.arange(s.start, s.start + s.rows) for s in segments])
@@ -134,7 +148,18 @@ class Planner:
             compressed={r: self._compressed(r, segments, firsts, position, owner, slots, pages) for r in self.ratios},
             engram=tuple((mx.array(c), mx.array(s)) for c, s in engram),
             head=_int32(np.array(head)),
+            reach=reach,
         )
+
+    def _reach(self, segments: Sequence[Segment]) -> tuple[int, ...]:
+        """How many rows run each layer."""
+        layers, least = self.config.num_hidden_layers, self.config.cone.least
+        depths = [layers if s.depth is None else s.depth for s in segments]
+        if depths != sorted(depths, reverse=True) or not least <= depths[-1] <= depths[0] <= layers:
+            raise ValueError(f"segments of depths {depths}: the deepest comes first, {least} to {layers} layers each")
+        if any(s.heads and depth < layers for s, depth in zip(segments, depths)):
+            raise ValueError("a segment with heads runs all layers")
+        return tuple(sum(s.rows for s, depth in zip(segments, depths) if depth > i) for i in range(layers))
 
     def _window_places(
         self, segments: Sequence[Segment], firsts: np.ndarray, position: np.ndarray, owner: np.ndarray, slots: int

@@ -1,8 +1,8 @@
 """The forward as a graph that is built once for each shape of a round and then replayed; knows no layer.
 
 Every value of a round is an input array, so rows of any slots and positions share a graph; what decides a graph is how
-many rows, segments, logits and closing groups there are, and the bucket of compressed rows. So the next round's can be
-built while the last one runs, and its plan's values filled in when they are known.
+many rows, segments, logits and closing groups there are, how many rows run each layer, and the bucket of compressed
+rows. So the next round's can be built while the last one runs, and its plan's values filled in when they are known.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class Prepared(NamedTuple):
 
     given: list[mx.array]
     made: list[mx.array]
+    reach: tuple[int, ...] = ()
 
     def filled(self, arrays: Sequence[mx.array]) -> list[mx.array] | None:
         """The results for these arrays, whose values are put into those given; None where shapes differ."""
@@ -47,11 +48,13 @@ class Replay:
     def __call__(self, plan: Plan, caches: Caches) -> Forward:
         """One forward over the plan's rows."""
         prepared, caches.prepared = caches.prepared, None
-        made = prepared.filled(_arrays(plan)) if isinstance(prepared, Prepared) else None
+        made = None
+        if isinstance(prepared, Prepared) and prepared.reach == plan.reach:
+            made = prepared.filled(_arrays(plan))
         out = iter(self._built(plan, caches) if made is None else made)
         logits = next(out) if plan.head.size else None
-        taps = next(out) if any(r.tap is not None for r in caches.config.roles) else None
-        window = [next(out) for _ in range(caches.config.num_hidden_layers)]
+        taps = next(out) if self.network.tapped_rows(plan) else None
+        window = [next(out) for rows in plan.reach if rows]
         sources = {}
         for source, ratio in caches.sources.items():
             rows, keys = next(out), next(out)
@@ -61,7 +64,7 @@ class Replay:
     def prepare(self, like: Plan, caches: Caches) -> None:
         """Builds the graph of a round whose plan has the shapes of `like`; values come with the plan. Nothing else may
         use the arrays of `like`."""
-        caches.prepared = Prepared(_arrays(like), self._built(like, caches))
+        caches.prepared = Prepared(_arrays(like), self._built(like, caches), like.reach)
 
     def _built(self, plan: Plan, caches: Caches) -> list[mx.array]:
         return list(self._graph(_values(plan), caches.arrays()))
@@ -76,11 +79,12 @@ class Replay:
 
 
 def _values(plan: Plan) -> dict[str, Any]:
-    """The plan's arrays by name; its segments are left out, as positions must not decide a graph."""
+    """The plan's arrays by name, and how many rows run each layer; its segments are left out, as positions must not
+    decide a graph."""
     compressed = {ratio: vars(part) for ratio, part in plan.compressed.items()}
     return {name: value for name, value in vars(plan).items() if name != "segments"} | {"compressed": compressed}
 
 
 def _arrays(plan: Plan) -> list[mx.array]:
-    named = cast("list[tuple[str, mx.array]]", tree_flatten(_values(plan)))
-    return [array for _, array in named]
+    named = cast("list[tuple[str, Any]]", tree_flatten(_values(plan)))
+    return [leaf for _, leaf in named if isinstance(leaf, mx.array)]

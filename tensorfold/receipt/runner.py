@@ -89,7 +89,7 @@ class Session:
         self.caches = Caches(runner.config, len(ids) + 2, sum(need) + 1, stages)
         ends = list(accumulate(need))
         self.slots: list[Any] = [
-            SimpleNamespace(place=1 + i, committed=0, ids=list(some), pages=list(range(end, end - n, -1)))
+            SimpleNamespace(place=1 + i, committed=0, whole_at=0, ids=list(some), pages=list(range(end, end - n, -1)))
             for i, (some, n, end) in enumerate(zip(ids, need, ends))
         ]
 

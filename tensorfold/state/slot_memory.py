@@ -19,7 +19,7 @@ from tensorfold.state.snapshot import Snapshot, page_count
 
 class Holder(Protocol):
     """A sequence in the caches: its first `committed` ids are there, in the rings of `place` and in `pages`, which are
-    this module's to change."""
+    this module's to change. whole_at: the length at which all layers' rows are there; until then those of the cone."""
 
     place: int
     pages: list[int]
@@ -28,6 +28,8 @@ class Holder(Protocol):
     def ids(self) -> Sequence[int]: ...
     @property
     def committed(self) -> int: ...
+    @property
+    def whole_at(self) -> int: ...
 
 
 class SlotMemory:
@@ -73,7 +75,7 @@ class SlotMemory:
         mx.async_eval(window, pairs)
         held = list(slot.pages[: page_count(slot.committed)])
         self.pages.hold(held)
-        return Snapshot(np.asarray(slot.ids[: slot.committed], np.int32), window, pairs, held)
+        return Snapshot(np.asarray(slot.ids[: slot.committed], np.int32), window, pairs, held, slot.whole_at)
 
     def put(self, slot: Holder, state: Snapshot) -> None:
         """Writes a state into an open slot that holds nothing; its pages are shared, but for a last one with room."""
@@ -98,7 +100,7 @@ class SlotMemory:
         self.put(twin, state)
         self.drop(state)
 
-    def load(self, arrays: Mapping[str, np.ndarray], ids: Sequence[int]) -> Snapshot:
+    def load(self, arrays: Mapping[str, np.ndarray], ids: Sequence[int], whole_at: int) -> Snapshot:
         """The state after `ids` from the arrays that `readable` gave for it, in pages of its own."""
         caches, n, width = self.caches, len(ids), self.caches.config.sliding_window
         ring = np.arange(max(0, n - width), n) % width
@@ -120,7 +122,7 @@ class SlotMemory:
         except BaseException:
             self.pages.drop(pages)
             raise
-        return Snapshot(np.asarray(ids, np.int32), [mx.array(rows) for rows in window], pairs, pages)
+        return Snapshot(np.asarray(ids, np.int32), [mx.array(rows) for rows in window], pairs, pages, whole_at)
 
     def drop(self, state: Snapshot) -> None:
         """Lets a state's pages go."""
@@ -136,13 +138,20 @@ class SlotMemory:
 
 
 def readable(caches: Caches, slot: Holder) -> dict[str, np.ndarray]:
-    """Every cache row of `slot` that a later token can read, by position; equal states give equal arrays."""
+    """Every cache row of `slot` that a later token can read, by position; equal states give equal arrays. Window rows
+    that no layer above will read, as their prompt goes on, are zeros."""
     n, width = slot.committed, caches.config.sliding_window
-    ring = slot.place * width + np.arange(max(0, n - width), n) % width
+    position = np.arange(max(0, n - width), n)
+    ring = slot.place * width + position % width
     out = {"ids": np.asarray(slot.ids, np.int32)}
     out["window"] = (
         np.stack([np.array(cache[mx.array(ring)]) for cache in caches.window]) if n else np.zeros((0,), np.uint8)
     )
+    if slot.whole_at > n:
+        first = caches.config.cone.readable(slot.whole_at)
+        first += first[-1:] * caches.stages  # which read what the last layer has
+        for rows, start in zip(out["window"], first):
+            rows[position < start] = 0
     for source, ratio in caches.sources.items():
         places = mx.array(_places(slot.pages, n // ratio, PAGE_TOKENS // ratio))
         for name, pool in (("rows", caches.rows), ("keys", caches.keys)):

@@ -1,7 +1,8 @@
 """A network and a drafter without weights, and a byte tokenizer: what they compute is what they read back.
 
-Every cache row holds the ids and the position it stands for, and a row's logits are a function of the window rows it
-reads, so a wrong place, a row kept too much or a page shared too long shows as wrong tokens or as a wrong row.
+Every cache row holds the ids and the position it stands for, and a row's logits are a function of the window rows that
+it reads in the last layer, so a wrong place, a row kept too much or a page shared too long shows as wrong tokens or as
+a wrong row.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ FLAT = flat_config("tiny", engram=True, drafter=True, overrides={"engram_max_ngr
 CONFIG = ModelConfig.from_flat({**FLAT, "engram_num_embeddings": [1, 1], "engram_compressed_vocab_size": 512})
 WIDTH = CONFIG.sliding_window
 FIRST, COUNT = 100, 26  # ids of a..z, the only likely ones
-STAGES = CONFIG.num_nextn_predict_layers
+STAGES, LAYERS = CONFIG.num_nextn_predict_layers, CONFIG.num_hidden_layers
+TAPPED = max(CONFIG.dspark_target_layer_ids)
 
 
 class Bytes:
@@ -122,12 +124,6 @@ class MockNetwork:
         ids = plan.ids
         position = plan.compressed[1].visible[: plan.rows] - 1
         window = encode(ids, position, caches.window[0].shape[1])
-        seen, where = decode(self.backend.gather(Columns(caches.window[3], window, plan.window, RowKind.WINDOW)))
-        total = mx.sum(mx.where(plan.window >= 0, term(seen, where), 0), 1)
-        pools = [pool[source][0, 0] for pool in (caches.rows, caches.keys) for source in caches.sources]
-        total = total + 0 * mx.stack(pools).sum().astype(mx.int32)  # a graph of a round holds every pool
-        for codes, scales in plan.engram:
-            total = total + codes.astype(mx.int32).sum((1, 2)) + scales.astype(mx.int32).sum((1, 2))
         sources = {}
         for source, ratio in caches.sources.items():
             part, pairs = plan.compressed[ratio], None
@@ -139,17 +135,32 @@ class MockNetwork:
                 first = group[:, 0, 0, 0].astype(mx.int32) + 2 * group[:, 1, 0, 0].astype(mx.int32)
             rows = [encode(first, last, pool[source].shape[1]) for pool in (caches.rows, caches.keys)]
             sources[source] = NewRows(*rows, pairs)
+        if watch is not None:
+            watch.extend([mx.array(True)] * 4 + [mx.array(False)] * (CONFIG.num_hidden_layers - 4))
+        taps, tapped = mx.stack([ids, position], 1), self.tapped_rows(plan)
+        logits = self._logits(plan.first(plan.reach[-1]), window, caches)[plan.head] if plan.head.size else None
+        rows = [window[:count] for count in plan.reach if count]
+        return Forward(logits, taps[:tapped] if tapped else None, rows, sources)
+
+    def tapped_rows(self, plan) -> int:
+        return plan.reach[TAPPED]
+
+    def _logits(self, plan, window: mx.array, caches: Caches) -> mx.array:
+        """Of the rows that run the last layer."""
+        ids, rows = plan.ids, Columns(caches.window[LAYERS - 1], window[: plan.rows], plan.window, RowKind.WINDOW)
+        seen, where = decode(self.backend.gather(rows))
+        total = mx.sum(mx.where(plan.window >= 0, term(seen, where), 0), 1)
+        pools = [pool[source][0, 0] for pool in (caches.rows, caches.keys) for source in caches.sources]
+        total = total + 0 * mx.stack(pools).sum().astype(mx.int32)  # a graph of a round holds every pool
+        for codes, scales in plan.engram:
+            total = total + codes.astype(mx.int32).sum((1, 2)) + scales.astype(mx.int32).sum((1, 2))
         out = logits_of(total)
         if self.eos_after is not None:
             one = mx.arange(CONFIG.vocab_size)[None] == self.eos
             out = mx.where((ids == self.eos_after)[:, None], mx.where(one, 99.0, 0.0), out)
         if self.bad is not None:
             out = mx.where((ids == self.bad)[:, None], mx.nan, out)
-        if watch is not None:
-            watch.extend([mx.array(True)] * 4 + [mx.array(False)] * (CONFIG.num_hidden_layers - 4))
-        taps = mx.stack([ids, position], 1)
-        logits = out[plan.head] if plan.head.size else None
-        return Forward(logits, taps, [window] * CONFIG.num_hidden_layers, sources)
+        return out
 
 
 def engram_rows(runs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -235,8 +246,9 @@ def restore_slot(path: Path, engine: Engine, max_drafts: int) -> Slot:
     return save.restore(path, save.read(path, "mock", STAGES), engine, max_drafts)
 
 
-def expected_state(ids: Sequence[int], committed: int) -> dict[str, np.ndarray]:
-    """What `readable` must give for the first `committed` of `ids`, from the ids alone."""
+def expected_state(ids: Sequence[int], committed: int, whole_at: int = 0) -> dict[str, np.ndarray]:
+    """What `readable` must give for the first `committed` of `ids`, from the ids alone; zeros for what the cone of a
+    prompt of `whole_at` rows does not read."""
     n, a = committed, np.asarray(ids, np.int64)
 
     def rows(first, last, size):
@@ -247,9 +259,9 @@ def expected_state(ids: Sequence[int], committed: int) -> dict[str, np.ndarray]:
     size = RowKind.WINDOW.row_bytes(CONFIG.head_dim)
     p = np.arange(max(0, n - WIDTH), n)
     state = {"ids": np.asarray(ids, np.int32)}
-    state["window"] = (
-        np.stack([rows(a[p], p, size)] * (CONFIG.num_hidden_layers + STAGES)) if n else np.zeros(0, np.uint8)
-    )
+    state["window"] = np.stack([rows(a[p], p, size)] * (LAYERS + STAGES)) if n else np.zeros(0, np.uint8)
+    for layer in range(6, LAYERS + STAGES) if whole_at > n else ():  # layer 6 is the last KV source
+        state["window"][layer, p < whole_at - WIDTH - max(0, LAYERS - 1 - layer) * (WIDTH - 1)] = 0
     for source, ratio in {r.layer: r.ratio for r in CONFIG.roles if r.owns_kv}.items():
         last = np.arange(n // ratio) * ratio + ratio - 1
         first = a[last - 1] + 2 * a[last] if ratio == 2 else a[last]
@@ -262,7 +274,7 @@ def expected_state(ids: Sequence[int], committed: int) -> dict[str, np.ndarray]:
 
 def check_state(engine: Engine, slot: Slot) -> None:
     """Every readable row of the slot is what its ids say."""
-    found, right = readable(engine.memory.caches, slot), expected_state(slot.ids, slot.committed)
+    found, right = readable(engine.memory.caches, slot), expected_state(slot.ids, slot.committed, slot.whole_at)
     assert found.keys() == right.keys()
     for name in right:
         assert np.array_equal(found[name], right[name]), (name, slot.committed, len(slot.ids))
