@@ -48,16 +48,16 @@ NEEDS = {"middle": [ALL, ALL, 8 + 3 * 7, 8 + 2 * 7, 8 + 7, 8], "last": [ALL, ALL
 
 
 class Watched:
-    """A network's forwards, with what they gave: logits of every round that had some, how many rows ran a layer, and
+    """An engine's forwards, with what they gave: logits of every round that had some, how many rows ran a layer, and
     ends and rows of all segments."""
 
     def __init__(self, engine: Engine):
-        self.forward, self.logits = engine.lanes.network, list[bytes]()
+        self.forward, self.logits = engine.lanes.forward, list[bytes]()
         self.reach, self.pieces = list[tuple[int, ...]](), list[tuple[int, int]]()
-        self.tapped_rows = engine.lanes.network.tapped_rows
+        engine.lanes.forward = self
 
-    def __call__(self, plan: Plan, caches: Any, watch: Any = None) -> Any:
-        new = self.forward(plan, caches, watch)
+    def __call__(self, plan: Plan, caches: Any) -> Any:
+        new = self.forward(plan, caches)
         self.reach.append(plan.reach)
         self.pieces += [(s.start + s.rows, s.rows) for s in plan.segments]
         if new.logits is not None:
@@ -70,19 +70,20 @@ class Watched:
         return [sum(rows) for rows in zip(*self.reach)]
 
 
-def made(folder: Path, layout: dict[str, Any]) -> loading.Parts:
+def made(folder: Path, layout: dict[str, Any], backend: str | None) -> loading.Parts:
     write(folder, {**SMALL, **layout})
-    options = loading.Options.check(None, 6, None, "ops", 2**26, 2 * CHUNK, "fixed", "auto", "auto", None, False)
+    options = loading.Options.check(None, 6, None, backend, 2**26, 2 * CHUNK, "fixed", "auto", "auto", None, False)
     parts = loading.load(folder, options)
     parts.engine.lanes.schedule.chunk, parts.engine.snapshot_tokens = CHUNK, 2 * CHUNK
     return parts
 
 
 @pytest.fixture(scope="module")
-def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Engine]]:
+def engines(backend: str | None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Engine]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loading, "keep_rows_apart", lambda *_: None)
-        parts = {n: made(tmp_path_factory.mktemp(n), layout) for n, layout in (("middle", MIDDLE), ("last", LAST))}
+        layouts = {"middle": MIDDLE, "last": LAST}
+        parts = {name: made(tmp_path_factory.mktemp(name), one, backend) for name, one in layouts.items()}
     yield {name: p.engine for name, p in parts.items()}
     for p in parts.values():
         p.close()
@@ -123,7 +124,7 @@ def story(engine: Engine, prompt: Sequence[int], cone: bool, drafts: int = 3, co
     engine.prefixes.clear()
     schedule = engine.lanes.schedule
     schedule.cone, schedule.chunk = (engine.lanes.config.cone, CHUNK) if cone else (None, 128)
-    engine.lanes.forward = watched = Watched(engine)
+    watched = Watched(engine)
     slot = engine.open(prompt, params(count), drafts)
     proposed, states = [], []
     while not slot.done:
@@ -133,7 +134,7 @@ def story(engine: Engine, prompt: Sequence[int], cone: bool, drafts: int = 3, co
             states.append(state(engine, slot))
     saved = save.take(engine, slot, "cone")
     engine.close(slot)
-    schedule.cone, schedule.chunk, engine.lanes.forward = engine.lanes.config.cone, CHUNK, engine.lanes.network
+    schedule.cone, schedule.chunk, engine.lanes.forward = engine.lanes.config.cone, CHUNK, watched.forward
     return Story(watched.logits, proposed, slot.tokens, states, saved, watched.rows)
 
 
@@ -201,7 +202,7 @@ def test_slots_of_all_depths_share_rounds(engine, monkeypatch):
 
     monkeypatch.setattr(Schedule, "lanes", together)
     engine.prefixes.clear()
-    engine.lanes.forward = watched = Watched(engine)
+    watched = Watched(engine)
     slots = [engine.open(prompts[0], params(8), 2)]
     engine.step()
     slots += [engine.open(prompt, params(8), 2) for prompt in prompts[1:]]
@@ -349,16 +350,17 @@ def test_what_is_scored_runs_all_layers_and_what_lies_before_does_not(engine):
     found = []
     for cone in (None, engine.lanes.config.cone):
         engine.prefixes.clear()
-        engine.lanes.schedule.cone, engine.lanes.forward = cone, Watched(engine)
+        engine.lanes.schedule.cone, watched = cone, Watched(engine)
         slot = engine.score(prompt, targets)
         finish(engine)
-        pieces, rows = list(engine.lanes.forward.pieces), engine.lanes.forward.rows
+        pieces, rows = list(watched.pieces), watched.rows
         asked = engine.open(prompt[:30], params(prompt_logprobs=2), 0)
         finish(engine)
         engine.extend(asked, targets, params(prompt_logprobs=2), 2)
         finish(engine)
         found.append((slot.scores, asked.scores, asked.tokens))
         engine.close(asked)
+        engine.lanes.forward = watched.forward
     assert found[0] == found[1] and len(found[0][0]) == len(targets) == len(found[0][1])
     assert rows == [sum(n for end, n in pieces if end > len(prompt) - 1 - need) for need in NEEDS["middle"]]
     assert rows[0] == 78 and rows[-1] == 22
