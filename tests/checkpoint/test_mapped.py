@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from shardkit import header_of, pack, replace, shard_of
 
 from tensorfold.backend.kernels.weights import Gathered, load_dense, load_experts, load_fp8
 from tensorfold.backend.pool import LEAVES
-from tensorfold.checkpoint import Checkpoint
+from tensorfold.checkpoint import Checkpoint, CheckpointError
 from tensorfold.checkpoint.mapping import ROW
 from tensorfold.checkpoint.reader import MAPPED
 
@@ -115,3 +116,16 @@ def test_what_cannot_be_mapped_is_copied_and_the_same(opened: Callable[[int], Ch
         weight = load_experts(ck, EXPERTS, COUNT)
         gathered(weight, ck)
         assert weight.width == 16
+
+
+@pytest.mark.parametrize("call", ["array", "mapped", "view"])
+def test_what_lies_in_a_changed_file_is_not_handed_out(
+    opened: Callable[[int], Checkpoint], model: Path, call: str
+) -> None:
+    with opened(0) as ck:
+        ck.mapped(NAMES[:1])
+        path = shard_of(model, NAMES[0])
+        os.utime(path, ns=(1, 1))
+        assert ck.why_copied(NAMES[0]) is None
+        with pytest.raises(CheckpointError, match=f"{path.name}: changed since"):
+            getattr(ck, call)(NAMES[:1] if call == "mapped" else NAMES[0])

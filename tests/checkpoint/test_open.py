@@ -108,16 +108,6 @@ def test_other_files_beside_an_index_are_none_of_its_business(model: Path) -> No
     Checkpoint.open(model)
 
 
-def test_identity_follows_content_and_not_the_folder(small: Path, model: Path) -> None:
-    plain = Checkpoint.open(small).identity
-    assert len(plain) == 64 and Checkpoint.open(model).identity == plain
-    assert Checkpoint.open(model, drafter=False).identity != plain
-    path = shard_of(model, WQ)
-    data = path.read_bytes()
-    replace(path, data[:-1] + bytes([data[-1] ^ 1]))
-    assert Checkpoint.open(model).identity != plain
-
-
 # Files and index
 
 

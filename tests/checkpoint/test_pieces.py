@@ -98,6 +98,19 @@ def test_a_file_that_changed_while_it_was_read_is_an_error(shard: ShardFile, rea
         reading.wait()
 
 
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_every_file_of_a_reading_is_checked(tmp_path: Path, reader: PieceReader, which: int) -> None:
+    files = []
+    for i in range(3):
+        path = tmp_path / f"shard{i}"
+        path.write_bytes(BYTES.tobytes())
+        files.append(ShardFile(path, Stamp.of(path.stat())))
+    reading = reader.begin([(Piece(file, "t", 1, (9,)), np.zeros(9, np.uint8)) for file in files])
+    os.utime(files[which].path, ns=(1, 1))
+    with pytest.raises(CheckpointError, match=f"shard{which}: changed since"):
+        reading.wait()
+
+
 def test_memory_of_another_size_is_refused(shard: ShardFile, reader: PieceReader) -> None:
     with pytest.raises(ValueError, match="7000 bytes do not go into 6999"):
         reader.begin([(Piece(shard, "t", 1, (70, 100)), np.zeros(6999, np.uint8))])

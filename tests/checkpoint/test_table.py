@@ -16,6 +16,7 @@ import pytest
 from shardkit import replace, shard_of
 
 from tensorfold.checkpoint import Checkpoint, CheckpointError
+from tensorfold.checkpoint.files import ShardFile, Stamp
 from tensorfold.checkpoint.headers import read_header
 from tensorfold.checkpoint.mapping import NO_WRAP
 from tensorfold.checkpoint.reader import ARRANGED, MAPPED
@@ -260,3 +261,36 @@ def test_files_are_closed_with_the_checkpoint(own: Path) -> None:
     with pytest.raises((CheckpointError, OSError)):
         table.read([0])
     ck.close()
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_every_table_of_a_read_is_checked(own: Path, which: int) -> None:
+    with Checkpoint.open(own) as ck:
+        tables = [ck.table(NAME), ck.table(OTHER)]
+        later(shard_of(own, (NAME, OTHER)[which]))
+        for wanted in (tables, tables[::-1]):
+            with pytest.raises(CheckpointError, match="changed since"):
+                RowPool().read([(table, [0]) for table in wanted])
+
+
+def test_a_twin_of_a_file_in_size_and_time_is_another_file(tmp_path: Path) -> None:
+    path, twin = tmp_path / "shard", tmp_path / "twin"
+    path.write_bytes(b"a" * 100)
+    stamp = Stamp.of(path.stat())
+    twin.write_bytes(b"b" * 100)
+    os.utime(twin, ns=(stamp.changed, stamp.changed))
+    ShardFile(path, stamp).close()
+    os.replace(twin, path)
+    with pytest.raises(CheckpointError, match="changed since its header was read"):
+        ShardFile(path, stamp)
+
+
+@pytest.mark.parametrize("aliased", [False, True])
+def test_mappings_are_closed_with_the_checkpoint(own: Path, monkeypatch: pytest.MonkeyPatch, aliased: bool) -> None:
+    """Where nobody holds a view any more."""
+    monkeypatch.setattr("tensorfold.checkpoint.reader.metal_wrap", lambda: np.asarray if aliased else None)
+    ck = Checkpoint.open(own)
+    maps = [mapping._map for mapping in ck._maps.values()]
+    assert all((mapping.rows(1) is not None) == aliased for mapping in ck._maps.values())
+    ck.close()
+    assert len(maps) > 10 and all(mapped.closed for mapped in maps)
