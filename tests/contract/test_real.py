@@ -64,6 +64,7 @@ LONG = [
 # rows of a prompt
 PROMPT = [
     cut("experts_up", "base < pairs; base += 32u", "base < p_minu(pairs, 64u); base += 32u", BODY),
+    cut("experts_down", "pair >= base + 32u ? 0xff", "pair >= base + 32u && pair < 64u ? 0xff", BODY),
     cut("experts_down", "uint hits = p_laneor", "uchar hits = p_laneor", BODY),
     cut("moe_down", "if (turn * uint(R) >= rows) return;", "if (turn * uint(R) >= p_minu(rows, 64u)) return;"),
     cut("attend_scores", "in_grid.y;\n  // ---- which", "in_grid.y & 63u;\n  // ---- which"),

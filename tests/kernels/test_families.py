@@ -82,6 +82,21 @@ def test_no_number_of_a_proof_comes_from_what_it_judges(folder: Path) -> None:
         assert path.name == "alone.py" or not known, (path, known)
 
 
+def test_no_truth_is_an_order_and_no_order_a_truth() -> None:
+    """A composition's truth may begin at values that another family's order states, never at its own."""
+    truths, orders = set[str](), set[str]()
+    for proof in families.all_proofs().values():
+        truth, order = (getattr(f, "func", f) for f in (proof.reference, proof.stated))
+        truths.add(f"{truth.__module__}.{proof.name}")
+        orders.add(f"{order.__module__}.{proof.name}")
+    for folder in folders(PROVES):
+        in_order, in_truth = imported(folder / "stated.py"), imported(folder / "reference.py")
+        assert not in_order & truths, folder
+        whole = [n for n in in_order if n.endswith(".reference") and n.removesuffix(".reference") in in_order]
+        assert not whole, folder
+        assert not [n for n in in_truth & orders if n.startswith(f"tensorfold.proof.families.{folder.name}.")], folder
+
+
 def test_no_kernel_is_judged_by_its_own_order() -> None:
     for proof in families.all_proofs().values():
         truth, order = (getattr(f, "func", f) for f in (proof.reference, proof.stated))

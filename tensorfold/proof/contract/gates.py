@@ -91,7 +91,9 @@ def _judge(
             yield from source(proof, bench, cases[0].arrays, first)
             bench.prepare(proof.kernel, [*case_launches(proof, cases), *row_launches(proof, cases)])
             bench.prepare(proof.kernel, real_launches(proof, cases, real))
-            bench.prepare(proof.kernel, case_launches(proof, cases), track=True)
+            rows = [next(prompts(proof, case)) for case in row_cases(proof, cases)]
+            first_of_prompts = [(made.arrays, proof.launch(made, geometry)) for _, made, geometry in rows]
+            bench.prepare(proof.kernel, [*case_launches(proof, cases), *first_of_prompts], track=True)
     except (*Failure, ValueError) as error:
         yield Finding(1, cases[0].name, str(error))
         return
@@ -193,9 +195,12 @@ def far(proof: Proof, bench: Bench, real: Real) -> Iterator[Finding]:
 
 
 def prompt(proof: Proof, bench: Bench, case: Case, base: Sequence[Array]) -> Iterator[Finding]:
-    """Gate 3 with as many rows as a prompt's launches have."""
-    for rows, made, geometry in prompts(proof, case) if row_cases(proof, [case]) else ():
-        yield from _run_once(proof, bench, made, geometry, [y[rows] for y in base], f"{len(rows)} rows")
+    """Gate 3 with as many rows as a prompt's launches have, and gate 4 once."""
+    for turn, (rows, made, geometry) in enumerate(prompts(proof, case) if row_cases(proof, [case]) else ()):
+        expected = [y[rows] for y in base]
+        yield from _run_once(proof, bench, made, geometry, expected, f"{len(rows)} rows")
+        if turn == 0:
+            yield from _contained(proof, bench, made, geometry, expected, f"{len(rows)} rows: ")
 
 
 def once(proof: Proof, bench: Bench, real: Real) -> Iterator[Finding]:
@@ -240,11 +245,17 @@ def _rows(proof: Proof, case: Case, rows: Sequence[int]) -> list[Array]:
 def containment(proof: Proof, bench: Bench, case: Case, base: Sequence[Array]) -> Iterator[Finding]:
     """Gate 4, in every geometry."""
     for geometry in proof.kernel.geometries:
-        try:
-            complaints = bench.contained(proof.kernel, case.arrays, proof.launch(case, geometry), base)
-        except Failure as error:
-            complaints = [str(error)]
-        yield from (Finding(4, case.name, message) for message in complaints)
+        yield from _contained(proof, bench, case, geometry, base)
+
+
+def _contained(
+    proof: Proof, bench: Bench, case: Case, geometry: Geometry, expected: Sequence[Array], what: str = ""
+) -> Iterator[Finding]:
+    try:
+        complaints = bench.contained(proof.kernel, case.arrays, proof.launch(case, geometry), expected)
+    except Failure as error:
+        complaints = [str(error)]
+    yield from (Finding(4, case.name, what + message) for message in complaints)
 
 
 def difference(got: Sequence[Array], expected: Sequence[Array]) -> str:
