@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,6 +98,17 @@ def test_an_order_that_changed_with_its_statement_has_another_digest() -> None:
     assert run_contract(changed, bench, mistakes=False).ok
     found = run_contract(changed, bench, mistakes=False, stored=wanted).findings
     assert len(found) == 1 and f"stored is {wanted}" in found[0]
+
+
+@needs_clang
+def test_a_plan_that_refuses_rows_of_a_prompt_is_a_finding() -> None:
+    def narrow(arrays: Sequence[Any], geometry: kernels.Geometry) -> kernels.Launch:
+        if arrays[0].shape[0] > 64:
+            raise ValueError("no more than 64 rows")
+        return RMS.kernel.plan(arrays, geometry)
+
+    found = run_contract(replace(SMALL, kernel=replace(SMALL.kernel, plan=narrow)), HostBench()).findings
+    assert len(found) == 1 and "no more than 64 rows" in found[0]
 
 
 @needs_clang

@@ -86,12 +86,13 @@ def run_contract(
     """The whole contract of one kernel; its bits must have the digest `stored`, where one is given."""
     started, before = time.perf_counter(), bench.runs
     result = Result(proof.name, bench.name)
-    prepared, real = prepare_cases(proof), prepare_real(proof)
+    prepared = prepare_cases(proof)
     cases = [ready.case for ready in prepared]
     result.cases = len(cases)
     try:
+        real = prepare_real(proof)
         judgement = judge(proof, bench, prepared, real=real)
-    except (SourceError, TypeError) as error:
+    except (SourceError, TypeError, ValueError, IndexError) as error:  # the last two from plans
         result.findings.append(f"gate 1: {error}")
         return result
     for finding in judgement.findings:
