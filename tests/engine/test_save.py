@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import fields
 
+import numpy as np
 import pytest
 
 from tensorfold import CapacityError, Model, SaveError
@@ -282,3 +283,33 @@ def test_every_length_comes_back(committed, tmp_path):
     check_state(engine, again)
     finish(engine)
     assert again.tokens == slot.tokens == greedy(slot.ids[:130], 6)
+
+
+def test_a_sound_file_of_another_config_drafter_or_length_is_refused(tmp_path):
+    """Its checksum is right: each thing it must be of is looked at by itself."""
+    engine = make(slots=2, drafter=MockDrafter(3))
+    slot = engine.open([7 + i % 50 for i in range(20)], params(6), 3)
+    finish(engine)
+    saved = save.take(engine, slot, "mock")
+    n, path = len(slot.ids), tmp_path / "slot"
+    for change in ({"config": "0" * 64}, {"committed": n + 1}, {"reply_start": n + 1}, {"reply_start": 0}):
+        save.write(path, save.Saved({**saved.about, **change}, saved.arrays))
+        with pytest.raises(SaveError, match="not a whole saved state"):
+            restore_slot(path, engine, 3)
+    short = saved.arrays["ids"][: saved.about["committed"] - 1]  # more is in the caches than there are ids
+    save.write(path, save.Saved(saved.about, {**saved.arrays, "ids": short}))
+    with pytest.raises(SaveError, match=f"committed {len(short) + 1} and reply_start 20 do not fit {len(short)} ids"):
+        restore_slot(path, engine, 3)
+    for stages in (saved.about["stages"] + 1, saved.about["stages"] + 2):
+        save.write(path, save.Saved({**saved.about, "stages": stages}, saved.arrays))
+        with pytest.raises(SaveError, match="its drafter"):
+            restore_slot(path, engine, 3)
+    save.write(path, saved)
+    assert restore_slot(path, engine, 3).ids == slot.ids
+
+
+def test_a_checksum_covers_names_types_and_shapes():
+    plain = np.arange(6, dtype=np.int32)
+    arrays = [{"a": plain}, {"b": plain}, {"a": plain.view(np.float32)}, {"a": plain.reshape(2, 3)}, {"a": plain[::-1]}]
+    digests = {save._digest({"x": 1}, given) for given in arrays} | {save._digest({"x": 2}, arrays[0])}
+    assert len(digests) == 6

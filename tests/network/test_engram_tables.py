@@ -105,3 +105,18 @@ def test_the_row_that_was_not_asked_for_the_longest_goes_first() -> None:
 def test_a_model_without_tables_gathers_nothing() -> None:
     with Checkpoint.open(FOLDERS["trained"]) as ck:
         assert EngramTables(ck, ck.config, None).gather(RUNS) == []
+
+
+def test_every_layer_forgets_and_every_thread_ends(
+    checkpoint: Checkpoint, token_map: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tensorfold.checkpoint.table.SLOW", -1)  # as from a disk: threads start
+    tables = make(checkpoint, token_map)
+    tables([], list(range(3, 100)))
+    assert len(tables._hot) > 1 and all(hot.nbytes for hot in tables._hot)
+    tables.restart()
+    assert [hot.nbytes for hot in tables._hot] == [0] * len(tables._hot) and tables.cache_bytes == 0
+    threads = list(tables._pool._pool._threads) if tables._pool._pool else []
+    assert threads
+    tables.close()
+    assert not any(thread.is_alive() for thread in threads)
