@@ -42,6 +42,8 @@ FAR = [
     cut("matvec_fp8_pair", "p_store(y + ulong(row) * stride", "p_store(y + row * uint(stride)", TILE),
     cut("matvec_bf16", "(ulong(n) * uint(K) + v * 8u)", "(n * uint(K) + v * 8u)"),
     cut("select_rows", "scores[row * c + (i)]", "scores[uint(row * c) + (i)]"),
+    cut("select_rows", "rows[row * c + i]", "rows[uint(row * c) + i]"),
+    cut("index_scores", "weights[row * uint(H) + i]", "weights[uint(row) * uint(H) + i]"),
     cut("block_scores", "uint block = thread", "uint block = 0xffffu & thread"),
     cut("hc_dots", "ulong at = ulong(row)", "uint at = uint(row)"),
     cut("hc_enter", "to = ulong(row) * uint(D)", "to = row * uint(D)"),
@@ -58,6 +60,7 @@ LONG = [
     cut("attend_scores", "uint column = first", "uchar column = first"),
     cut("attend_values", "column = base + at;", "column = uchar(base + at);"),
     cut("experts_up", "in_grid.x % tiles;", "in_grid.x % tiles & 127u;"),
+    cut("moe_down", "uint task = row", "uchar task = row"),
     cut("matvec_fp8_pair", "uint tile = thread", "uchar tile = thread"),
     cut("matvec_fp8_quantised", "uint tile = thread", "uchar tile = thread"),
 ]

@@ -18,7 +18,7 @@ from tensorfold.proof.numerics.inputs import Draw
 from tensorfold.proof.proof import Case, Far, Proof
 
 PROMPTS = (79, 512)  # rows: of a prompt's last launch, an odd number, and of its others
-_BEYOND = 2**36  # elements of the widest array, so that those a sixteenth as wide too have 2^32
+_BEYOND = 5 * 2**34  # elements of the widest array, so that those a twentieth as wide too have 2^32
 _GRID = 2**32 - 1  # threads along an axis
 
 

@@ -198,7 +198,7 @@ def far_experts(paired: bool) -> list[Far]:
 
 def tall(paired: bool) -> list[Case]:
     """Real numbers of rows of a matrix, so that tiles count beyond 8 bits where they are low."""
-    k, n = (256, 5120) if paired else (1024, 2304)
+    k, n = (512, 5120) if paired else (1024, 2304)
     return [make("tall matrices", paired, k, n, 2, 1, 2)]
 
 

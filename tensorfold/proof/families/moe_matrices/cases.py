@@ -91,7 +91,7 @@ def far_experts(paired: bool) -> list[Far]:
 
 def tall_beside(paired: bool) -> list[Case]:
     """Real numbers of rows of every matrix."""
-    return [_beside(case, paired, 160 if paired else 2304) for case in tall(paired)]
+    return [_beside(case, paired, 512 if paired else 2304) for case in tall(paired)]
 
 
 # inputs whose first axis is rows

@@ -47,10 +47,10 @@ def select_rows() -> list[Case]:
     found.append(_case("special", special, 96, 60))
     kept = draw.integers(0, 2, 5, 75)
     kept[3], kept[4] = 0, 1
-    found.append(_case("candidates", draw.normal(5, 299), [299, 298, 150, 299, 299], 32, kept, block=4))
+    found.append(_case("candidates", draw.normal(5, 299), [299, 298, 150, 299, 299], 32, kept, rows=True, block=4))
     flagged = draw.integers(-3, 3, 5, 130).astype(f32)
     flagged[0, 3:], flagged[1, 20:], flagged[2, ::3], flagged[3] = -np.inf, np.nan, np.inf, np.nan
-    found.append(_case("flags", flagged, 130, 12, flags=True))
+    found.append(_case("flags", flagged, 130, 12, rows=True, flags=True))
     found.append(_case("all flags", flagged[:, :9], 9, 12, flags=True))
     return found
 
